@@ -1,0 +1,3 @@
+"""Registers the harness plugin for a clone that was not installed."""
+
+pytest_plugins = ["harness.plugin"]

@@ -1,0 +1,30 @@
+"""What a scenario needs to know of a model: its files, its memory, how its answers are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.memory import Memory
+from harness.models.oracle import CellOracle
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """A GGUF file and the sha256 of its bytes."""
+
+    path: Path
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A base model and its adapters, by the letter scenarios call them: A, B."""
+
+    name: str
+    file: ModelFile
+    adapters: Mapping[str, ModelFile]
+    memory: Memory
+    oracle: CellOracle | None
+    """Says from an answer under which adapters it was computed; None for a real model."""

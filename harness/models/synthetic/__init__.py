@@ -1,0 +1,1 @@
+"""Generated models: exact, tiny, the same bytes on every machine."""

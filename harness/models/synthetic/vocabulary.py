@@ -1,0 +1,33 @@
+"""The byte vocabulary and chat template all generated models share."""
+
+from __future__ import annotations
+
+from harness.models.oracle import CELL_OF, CellOracle
+
+# No normal token besides the space: an 'a' next to <0x61> would make a re-tokenised answer
+# differ from the generated ids. A space is U+2581 in this kind of tokenizer, never a byte.
+_SPECIAL = (b"<unk>", b"<s>", b"</s>")
+_FIRST_BYTE = len(_SPECIAL)
+TOKENS = (*_SPECIAL, *(f"<0x{byte:02X}>".encode() for byte in range(256)), "\u2581".encode())
+UNKNOWN, BOS, EOS = range(len(_SPECIAL))
+
+_TYPE_NORMAL, _TYPE_UNKNOWN, _TYPE_CONTROL, _TYPE_BYTE = 1, 2, 3, 6
+TOKEN_TYPES = (_TYPE_UNKNOWN, _TYPE_CONTROL, _TYPE_CONTROL, *[_TYPE_BYTE] * 256, _TYPE_NORMAL)
+
+MARK = _FIRST_BYTE + ord("#")
+"""The token that is felt in the A channel wherever it stands: it marks text."""
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def token(character: str) -> int:
+    """The id of a printable ASCII character."""
+    return len(TOKENS) - 1 if character == " " else _FIRST_BYTE + ord(character)
+
+
+def oracle() -> CellOracle:
+    """The oracle for models with this vocabulary."""
+    return CellOracle({token(character): character for character in CELL_OF})

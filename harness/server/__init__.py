@@ -1,0 +1,1 @@
+"""Real llama-server processes: how they are started, known, read and ended."""

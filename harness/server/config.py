@@ -1,0 +1,235 @@
+"""How one llama-server is started: a frozen dataclass, turned into argv by pure functions."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.errors import UsageProblem
+from harness.server.capabilities import Capabilities
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedAdapter:
+    """A LoRA file the server loads, and the scale it has server-wide from the start."""
+
+    path: Path
+    scale: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """Everything the command line of one server says. None leaves a flag out (server default)."""
+
+    model: Path
+    adapters: tuple[LoadedAdapter, ...] = ()
+    parallel: int | None = None
+    ctx_size: int | None = None
+    batch_size: int | None = None
+    ubatch_size: int | None = None
+    threads: int | None = None
+    threads_batch: int | None = None
+    cache_ram: int | None = None
+    """MiB; 0 switches the host-RAM prompt cache off."""
+    kv_unified: bool | None = None
+    cache_idle_slots: bool | None = None
+    slot_save_path: Path | None = None
+    slot_prompt_similarity: float | None = None
+    swa_full: bool | None = None
+    ctx_checkpoints: int | None = None
+    checkpoint_min_step: int | None = None
+    cache_reuse: int | None = None
+    flash_attn: str | None = None
+    cache_type_k: str | None = None
+    cache_type_v: str | None = None
+    device: str | None = None
+    gpu_layers: int | None = None
+    cache_prompt: bool | None = None
+    warmup: bool | None = False
+    fit: str | None = "off"
+    offline: bool | None = True
+    slots: bool | None = True
+    metrics: bool | None = True
+    alias: str | None = None
+    """A nonce: `/props` gives it back, which proves who answers."""
+    extra_args: tuple[str, ...] = ()
+    """The user's own words, last on the command line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One row of the mapping: how a field of `ServerConfig` is written on the command line."""
+
+    on: str
+    off: str | None = None
+    """What False writes; a flag without it is just left out then."""
+    optional: bool = False
+    """A convenience that is left out on a build that lacks it, rather than needed by a scenario."""
+
+
+# Verbosity, host, port and log format are not here: they are the harness's own (`_FIXED`).
+FLAGS: Mapping[str, Flag] = {
+    "model": Flag("--model"),
+    "adapters": Flag("--lora-scaled"),
+    "parallel": Flag("--parallel"),
+    "ctx_size": Flag("--ctx-size"),
+    "batch_size": Flag("--batch-size"),
+    "ubatch_size": Flag("--ubatch-size"),
+    "threads": Flag("--threads"),
+    "threads_batch": Flag("--threads-batch"),
+    "cache_ram": Flag("--cache-ram"),
+    "kv_unified": Flag("--kv-unified", off="--no-kv-unified"),
+    "cache_idle_slots": Flag("--cache-idle-slots", off="--no-cache-idle-slots"),
+    "slot_save_path": Flag("--slot-save-path"),
+    "slot_prompt_similarity": Flag("--slot-prompt-similarity"),
+    "swa_full": Flag("--swa-full"),
+    "ctx_checkpoints": Flag("--ctx-checkpoints"),
+    "checkpoint_min_step": Flag("--checkpoint-min-step"),
+    "cache_reuse": Flag("--cache-reuse"),
+    "flash_attn": Flag("--flash-attn"),
+    "cache_type_k": Flag("--cache-type-k"),
+    "cache_type_v": Flag("--cache-type-v"),
+    "device": Flag("--device"),
+    "gpu_layers": Flag("--n-gpu-layers"),
+    "cache_prompt": Flag("--cache-prompt", off="--no-cache-prompt"),
+    "warmup": Flag("--warmup", off="--no-warmup", optional=True),
+    "fit": Flag("--fit", optional=True),
+    "offline": Flag("--offline", optional=True),
+    "slots": Flag("--slots", off="--no-slots", optional=True),
+    "metrics": Flag("--metrics", optional=True),
+    "alias": Flag("--alias"),
+}
+
+# Where the harness finds, identifies and reads the server: no user may set these.
+_RESERVED: Mapping[str, str] = {
+    "--model": "use --llama-model",
+    "--lora": "use --llama-lora",
+    "--lora-scaled": "use --llama-lora",
+    "--alias": "the harness knows its server by it",
+    "--host": "servers listen on loopback",
+    "--port": "ports are chosen by the system",
+    "--verbose": "it would log prompts",
+    "--verbosity": "the harness picks the level that shows decisions and no prompt text",
+    "--log-file": "use --llama-keep to keep logs",
+    "--log-disable": "the log explains failures",
+    "--api-key": "servers listen on loopback only",
+    "--api-key-file": "servers listen on loopback only",
+    "--api-prefix": "the harness asks at the root",
+    "--help": "run the binary yourself",
+    "--version": "run the binary yourself",
+}
+
+
+def argv(config: ServerConfig, capabilities: Capabilities) -> tuple[str, ...]:
+    """The arguments after the program's name, for a build with these `capabilities`.
+
+    A field whose flag is also among `extra_args` gives way to the user's words.
+    """
+    given = user_flags(config.extra_args, capabilities)
+    words: list[str] = ["--host", "127.0.0.1", "--port", "0"]
+    words += ["-lv", str(capabilities.log_level), "--log-colors", "off"]
+    for name, flag in FLAGS.items():
+        written = list(_written(flag, getattr(config, name)))
+        if not written or capabilities.spellings(flag.on)[0] in given:
+            continue
+        if flag.optional and not capabilities.supports(written[0]):
+            continue
+        words += written
+    return (*words, *config.extra_args)
+
+
+def lacking(config: ServerConfig, capabilities: Capabilities) -> tuple[str, ...]:
+    """Flags this configuration needs and the build does not know."""
+    written = (
+        _written(flag, getattr(config, name)) for name, flag in FLAGS.items() if not flag.optional
+    )
+    return tuple(words[0] for words in written if words and not capabilities.supports(words[0]))
+
+
+def contradictions(
+    config: ServerConfig, required: Iterable[str], capabilities: Capabilities
+) -> tuple[str, ...]:
+    """Where the user's `extra_args` say otherwise than the fields a scenario requires.
+
+    One text a contradiction, naming both: "needs --parallel 1, --llama-arg gives -np 4".
+    """
+    given = user_flags(config.extra_args, capabilities)
+    clashes = []
+    for name in required:
+        flag, value = FLAGS[name], getattr(config, name)
+        users = given.get(capabilities.spellings(flag.on)[0])
+        if users is None or _same(flag, value, users):
+            continue
+        needs = shlex.join(_written(flag, value)) or f"no {flag.on}"
+        clashes.append(f"needs {needs}, --llama-arg gives {shlex.join(users)}")
+    return tuple(clashes)
+
+
+def user_flags(words: Sequence[str], capabilities: Capabilities) -> dict[str, tuple[str, ...]]:
+    """The user's flags, by the first spelling of each, with the words as given.
+
+    Raises `UsageProblem` for a word that belongs to no flag, one the build does not know, or one
+    that is the harness's own.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    current: str | None = None
+    for word in words:
+        if capabilities.supports(word):
+            _check_not_reserved(word, capabilities)
+            current = capabilities.spellings(word)[0]
+            found[current] = (word,)
+        elif current is not None and not word.startswith("--"):
+            found[current] = (*found[current], word)
+        else:
+            raise UsageProblem(
+                f"--llama-arg: this llama-server has no flag {word}",
+                hint=f"{capabilities.version}; see its --help",
+            )
+    return found
+
+
+def with_extra_args(config: ServerConfig, words: Sequence[str]) -> ServerConfig:
+    """The same configuration with the user's words at the end."""
+    return replace(config, extra_args=(*config.extra_args, *words))
+
+
+def _check_not_reserved(word: str, capabilities: Capabilities) -> None:
+    spellings = capabilities.spellings(word)
+    for reserved, why in _RESERVED.items():
+        if reserved in spellings:
+            raise UsageProblem(f"--llama-arg may not give {word}", hint=why)
+
+
+def _written(flag: Flag, value: object) -> tuple[str, ...]:
+    if value is None or value == ():
+        return ()
+    if value is True:
+        return (flag.on,)
+    if value is False:
+        return (flag.off,) if flag.off else ()
+    if isinstance(value, tuple):
+        return (flag.on, ",".join(_lora_scaled(adapter) for adapter in value))
+    return (flag.on, str(value))
+
+
+def _lora_scaled(adapter: LoadedAdapter) -> str:
+    path = str(adapter.path)
+    if ":" in path or "," in path:
+        raise UsageProblem(
+            f"{path}: llama-server cannot load an adapter whose path has ':' or ','",
+            hint="make a link to it elsewhere",
+        )
+    return f"{path}:{adapter.scale}"
+
+
+def _same(flag: Flag, value: object, users: tuple[str, ...]) -> bool:
+    written = _written(flag, value)
+    if len(users) == 1:  # a switch: on or off
+        return bool(written) and _negative(users[0]) == _negative(written[0])
+    return len(written) == len(users) and written[1:] == users[1:]
+
+
+def _negative(word: str) -> bool:
+    return word.lstrip("-").startswith("no-")

@@ -1,0 +1,74 @@
+"""A server's log file, read by position: one slice a request."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+# The line that ends a task in every build from b9093 on; llama-server writes its log from
+# another thread, so that the reply can be here before the line is.
+_END_OF_TASK = b"stop processing"
+_SETTLE_SECONDS = 0.5
+_LISTENING = re.compile(rb"listening on http://127\.0\.0\.1:(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class LogSlice:
+    """A part of a log file, by byte offsets."""
+
+    path: Path
+    start: int
+    end: int
+
+    def text(self) -> str:
+        """The lines themselves; empty when the file is gone."""
+        return _read(self.path, self.start, self.end).decode("utf-8", errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLog:
+    """The file a server's stdout and stderr go to."""
+
+    path: Path
+
+    def position(self) -> int:
+        """Bytes written so far."""
+        try:
+            return self.path.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def request_slice(self, start: int) -> LogSlice:
+        """What was written since `start`, waiting briefly for the line that ends a task.
+
+        Log text only ever explains a verdict, so a line that comes later is no more than missing
+        from the explanation.
+        """
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while True:
+            end = self.position()
+            if _END_OF_TASK in _read(self.path, start, end) or time.monotonic() > deadline:
+                return LogSlice(self.path, start, end)
+            time.sleep(0.001)
+
+    def announced_port(self) -> int | None:
+        """The port the server says it listens on; None until it does."""
+        match = _LISTENING.search(_read(self.path, 0, self.position()))
+        return int(match[1]) if match else None
+
+    def tail(self, lines: int = 40) -> str:
+        """The last `lines` lines."""
+        end = self.position()
+        text = _read(self.path, max(0, end - 64 * 1024), end).decode("utf-8", errors="replace")
+        return "\n".join(text.splitlines()[-lines:])
+
+
+def _read(path: Path, start: int, end: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(start)
+            return file.read(max(0, end - start))
+    except FileNotFoundError:
+        return b""

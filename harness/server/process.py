@@ -1,0 +1,263 @@
+"""A real llama-server as a context manager: started, known to be ours, and gone at the end."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import time
+import uuid
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from harness.client import Client
+from harness.errors import Disconnected, Refused, RequestError, ServerError, TimedOut
+from harness.server.capabilities import Capabilities
+from harness.server.config import ServerConfig, argv
+from harness.server.environment import hermetic_environment
+from harness.server.guard import Guard
+from harness.server.log import ServerLog
+
+READY_SECONDS = 60.0
+_STOP_SECONDS = 10.0
+_POLL_SECONDS = 0.003
+
+
+class ServerExited(ServerError):
+    """The process ended when it should live; says how, with its command line and last log lines."""
+
+    def __init__(self, server: LlamaServer, returncode: int) -> None:
+        how = (
+            f"was killed by {signal.Signals(-returncode).name}"
+            if returncode < 0
+            else f"ended with exit code {returncode}"
+        )
+        super().__init__(f"llama-server {how}\n{server.describe()}")
+        self.returncode = returncode
+
+
+class ServerNotReady(ServerError):
+    """The process lives but did not get ready before the deadline; says what was missing."""
+
+    def __init__(self, server: LlamaServer, seconds: float, missing: str) -> None:
+        super().__init__(
+            f"llama-server was not ready after {seconds:.0f} s: {missing}\n{server.describe()}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A server binary with what was found out about it, and the command it is started under."""
+
+    binary: Path
+    capabilities: Capabilities
+    launcher: tuple[str, ...] = ()
+
+    def command(self, config: ServerConfig) -> tuple[str, ...]:
+        """The whole command line of a server with this configuration."""
+        return (*self.launcher, str(self.binary), *argv(config, self.capabilities))
+
+
+class LlamaServer:
+    """One running llama-server.
+
+    Inside the `with` block it is ready: our own process lives and listens on a loopback port the
+    system chose, `/health` says ok, and `/props` gave our nonce back. Raises `ServerExited` or
+    `ServerNotReady` otherwise.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        config: ServerConfig,
+        *,
+        guard: Guard,
+        log_path: Path,
+        ready_seconds: float = READY_SECONDS,
+    ) -> None:
+        self.program = program
+        self.config = replace(config, alias=config.alias or f"harness-{uuid.uuid4().hex[:12]}")
+        self.command = program.command(self.config)
+        self.log = ServerLog(log_path)
+        self._guard = guard
+        self._ready_seconds = ready_seconds
+        self._process: subprocess.Popen[bytes] | None = None
+        self._client: Client | None = None
+
+    @property
+    def client(self) -> Client:
+        """Talks to this server."""
+        assert self._client is not None, "the server is not running"
+        return self._client
+
+    @property
+    def pid(self) -> int:
+        """The process we started (the launcher's, where there is one)."""
+        assert self._process is not None, "the server is not running"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Starts the process and waits until it is ready; nothing is left behind on failure."""
+        self.log.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with self.log.path.open("wb") as log:
+                self._process = subprocess.Popen(
+                    self.command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=hermetic_environment(os.environ, self._guard.session),
+                    cwd=self.log.path.parent,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise ServerError(f"{self.command[0]} cannot be run: {error.strerror}") from None
+        try:
+            self._guard.add(self._process.pid)
+            self._client = self._wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Ends the process and all it started. Safe to call again."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+        process, self._process = self._process, None
+        if process is None:
+            return
+        family = _family(process.pid)
+        _signal_group(process.pid, signal.SIGTERM)
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            pass  # it had its chance
+        finally:
+            _signal_group(process.pid, signal.SIGKILL)
+            _kill(family)
+            process.wait()
+            self._guard.discard(process.pid)
+
+    def check_alive(self) -> None:
+        """Raises `ServerExited` when the process we started is no longer running."""
+        assert self._process is not None, "the server is not running"
+        returncode = self._process.poll()
+        if returncode is not None:
+            raise ServerExited(self, returncode)
+
+    def died(self, within: float = 2.0) -> bool:
+        """Whether the process has ended; waits a moment, for an abort that is under way."""
+        assert self._process is not None, "the server is not running"
+        try:
+            self._process.wait(within)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def describe(self) -> str:
+        """The command line, ready to be copied, and the end of the log."""
+        return (
+            f"  command: {shlex.join(self.command)}\n"
+            f"  log: {self.log.path}, its last lines:\n{_indented(self.log.tail())}"
+        )
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _wait_until_ready(self) -> Client:
+        deadline = time.monotonic() + self._ready_seconds
+        missing = "it does not listen"
+        client: Client | None = None
+        while time.monotonic() < deadline:
+            self.check_alive()
+            if client is None:
+                port = self._port()
+                client = Client(f"http://127.0.0.1:{port}") if port else None
+            if client is not None:
+                missing = self._missing(client, deadline)
+                if not missing:
+                    return client
+            time.sleep(_POLL_SECONDS)
+        if client is not None:
+            client.close()
+        raise ServerNotReady(self, self._ready_seconds, missing)
+
+    def _missing(self, client: Client, deadline: float) -> str:
+        """What is still missing; empty when the server is ready."""
+        left = max(0.1, deadline - time.monotonic())
+        try:
+            client.health(timeout=left)
+            alias = client.props(timeout=left).model_alias
+        except (Refused, Disconnected, TimedOut) as error:
+            return str(error)
+        except RequestError as error:  # it speaks, but not as a llama-server
+            raise ServerError(f"{error}\n{self.describe()}") from error
+        if alias != self.config.alias:
+            raise ServerError(
+                f"{client.url} answers as {alias!r}, not as {self.config.alias!r}: "
+                f"it is not the server that was started\n{self.describe()}"
+            )
+        return ""
+
+    def _port(self) -> int | None:
+        """The port our own process listens on; the log's word where the system does not tell."""
+        assert self._process is not None
+        for process in _family(self._process.pid):
+            try:
+                connections = process.net_connections(kind="tcp")
+            except psutil.NoSuchProcess:
+                continue
+            except psutil.AccessDenied:
+                return self.log.announced_port()
+            for connection in connections:
+                if connection.status == psutil.CONN_LISTEN:
+                    return int(connection.laddr.port)
+        return None
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    """The process and its descendants, the process itself first."""
+    try:
+        root = psutil.Process(pid)
+        return [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _kill(processes: list[psutil.Process]) -> None:
+    """Kills what is left of a family: a debugger's child is in a process group of its own.
+
+    psutil compares start times, so that a number used again is never mistaken for ours.
+    """
+    for process in processes:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+    psutil.wait_procs(processes, timeout=_STOP_SECONDS)
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines()) or "    (empty)"
