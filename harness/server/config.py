@@ -65,6 +65,8 @@ class Flag:
     on: str
     off: str | None = None
     """What False writes; a flag without it is just left out then."""
+    at_least: bool = False
+    """A scenario that requires a number is as well served by a larger one."""
     optional: bool = False
     """A convenience that is left out on a build that lacks it, rather than needed by a scenario."""
 
@@ -74,7 +76,7 @@ FLAGS: Mapping[str, Flag] = {
     "model": Flag("--model"),
     "adapters": Flag("--lora-scaled"),
     "parallel": Flag("--parallel"),
-    "ctx_size": Flag("--ctx-size"),
+    "ctx_size": Flag("--ctx-size", at_least=True),
     "batch_size": Flag("--batch-size"),
     "ubatch_size": Flag("--ubatch-size"),
     "threads": Flag("--threads"),
@@ -225,6 +227,8 @@ def _lora_scaled(adapter: LoadedAdapter) -> str:
 
 
 def _same(flag: Flag, value: object, users: tuple[str, ...]) -> bool:
+    if flag.at_least and isinstance(value, int) and users[-1].isdecimal():
+        return int(users[-1]) >= value or users[-1] == "0"  # 0: as much as the model has
     written = _written(flag, value)
     if len(users) == 1:  # a switch: on or off
         return bool(written) and _negative(users[0]) == _negative(written[0])

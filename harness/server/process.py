@@ -25,6 +25,7 @@ from harness.server.log import ServerLog
 
 READY_SECONDS = 60.0
 _STOP_SECONDS = 10.0
+_DYING_SECONDS = 5.0
 _POLL_SECONDS = 0.003
 
 
@@ -151,14 +152,18 @@ class LlamaServer:
         if returncode is not None:
             raise ServerExited(self, returncode)
 
-    def died(self, within: float = 2.0) -> bool:
-        """Whether the process has ended; waits a moment, for an abort that is under way."""
+    def cause(self, error: RequestError) -> RequestError | ServerExited:
+        """Why a request failed: the death of the process, where that is it.
+
+        A broken connection comes first, so an abort that is under way is given a moment.
+        """
         assert self._process is not None, "the server is not running"
-        try:
-            self._process.wait(within)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
+        if isinstance(error, Disconnected):
+            try:
+                return ServerExited(self, self._process.wait(_DYING_SECONDS))
+            except subprocess.TimeoutExpired:
+                pass  # it lives: the connection itself is the fault
+        return error
 
     def describe(self) -> str:
         """The command line, ready to be copied, and the end of the log."""

@@ -1,0 +1,97 @@
+"""Whether an answer is right: by the output cell, and against the same request run cold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.models.oracle import CellOracle, describe
+from harness.replies import TokenProbs
+
+BASE_TOLERANCE = 2e-3
+"""Nats. On the CPU with flash attention off, noise stays below 6e-4; one stale token is 1e-2."""
+
+_NOISE_FACTOR = 8.0
+_SIGNAL_FACTOR = 4.0
+# Differences far down the distribution are numerical dust.
+_RELEVANT_LOGPROB = -10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How far the logprobs of a right answer may be from a cold run's, measured on a control.
+
+    `noise` is the largest difference seen where reuse was right, `signal` the smallest that
+    another adapter setting makes, both in nats.
+    """
+
+    noise: float
+    signal: float
+
+    @property
+    def limit(self) -> float:
+        """Differences beyond this are no noise."""
+        return max(BASE_TOLERANCE, _NOISE_FACTOR * self.noise)
+
+    @property
+    def tells(self) -> bool:
+        """Whether another setting is surely beyond the limit, so that answers can be judged."""
+        return self.limit * _SIGNAL_FACTOR <= self.signal
+
+    def __str__(self) -> str:
+        measured = f"noise {self.noise:.1e}, other adapters {self.signal:.1e}"
+        if self.tells:
+            return f"first-token logprobs within {self.limit:.1e} of a cold run ({measured})"
+        return f"not by logprobs: too little difference ({measured})"
+
+
+def difference(cold: TokenProbs, warm: TokenProbs) -> float:
+    """The largest difference of logprobs at one position, in nats.
+
+    A token the other side does not list is taken at that side's lowest, which understates.
+    """
+    return max(_one_sided(cold.top, dict(warm.top)), _one_sided(warm.top, dict(cold.top)))
+
+
+def _one_sided(top: Iterable[tuple[int, float]], other: Mapping[int, float]) -> float:
+    lowest = min(other.values(), default=_RELEVANT_LOGPROB)
+    return max(
+        (abs(lp - other.get(token, lowest)) for token, lp in top if lp > _RELEVANT_LOGPROB),
+        default=0.0,
+    )
+
+
+def wrong_cell(
+    oracle: CellOracle, tokens: Sequence[TokenProbs], scales: Mapping[str, float]
+) -> str | None:
+    """What the answer's class of characters says, where it is not that of these scales."""
+    expected = oracle.expected(scales)
+    for position, cell in enumerate(oracle.cells(token.id for token in tokens)):
+        if cell != expected:
+            return (
+                f"answer token {position + 1} is in the cell of {describe(cell)}, "
+                f"a right one is in that of {describe(expected)}"
+            )
+    return None
+
+
+def unlike_cold(
+    cold: Sequence[TokenProbs], warm: Sequence[TokenProbs], tolerance: Tolerance
+) -> str | None:
+    """How an answer differs from the cold one beyond the tolerance, if it does.
+
+    The logprobs at the first token, where both have seen the same text; then the tokens, up to
+    the first position where the cold run itself was undecided.
+    """
+    apart = difference(cold[0], warm[0])
+    if apart > tolerance.limit:
+        return (
+            f"first-token logprobs are {apart:.1e} away from a cold run's, "
+            f"more than {tolerance.limit:.1e}"
+        )
+    for position, (one, other) in enumerate(zip(cold, warm, strict=False)):
+        if one.gap < max(BASE_TOLERANCE, tolerance.limit):
+            return None
+        if one.id != other.id:
+            return f"answer token {position + 1} is not the cold run's, which was sure of it"
+    return None

@@ -1,0 +1,1 @@
+"""Builds of llama-server: where they come from and what they are."""

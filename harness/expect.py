@@ -1,0 +1,80 @@
+"""Expectations on reuse, and the kinds of failure a step can have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+
+from harness.memory import Memory, promised
+
+
+class Kind(StrEnum):
+    """What can be wrong with a step."""
+
+    LOST_REUSE = "lost_reuse"
+    """Tokens were read again that a user may rely on being reused."""
+    WRONG_REUSE = "wrong_reuse"
+    """Tokens were reused that no state under the same adapters has."""
+    WRONG_ANSWER = "wrong_answer"
+    """The answer is not that of a server that cannot reuse anything."""
+    ACCOUNTING = "accounting"
+    """The server's own numbers contradict each other."""
+    CRASH = "crash"
+    """The server's process ended."""
+    HANG = "hang"
+    """No answer within the time a scenario has."""
+    REFUSED = "refused"
+    """An HTTP error, or an answer that is not what the API describes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One thing wrong with one step."""
+
+    kind: Kind
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """How many tokens of a prompt must and may be reused."""
+
+    lower: int
+    upper: int
+
+    def __str__(self) -> str:
+        if self.lower == self.upper:
+            return str(self.lower)
+        return f"at most {self.upper}" if self.lower == 0 else f"{self.lower} to {self.upper}"
+
+    def judge(self, cache_n: int) -> Failure | None:
+        """What is wrong with `cache_n` reused tokens, if anything."""
+        if cache_n < self.lower:
+            lost = self.lower - cache_n
+            return Failure(Kind.LOST_REUSE, f"{lost} tokens were read again for nothing")
+        if cache_n > self.upper:
+            stale = cache_n - self.upper
+            return Failure(
+                Kind.WRONG_REUSE,
+                f"{stale} tokens were reused that were never computed under these adapters",
+            )
+        return None
+
+
+class Claim(Enum):
+    """What a step claims about its reuse; the number of tokens follows from the history."""
+
+    PROMISED = "promised"
+    """All that is possible is reused (as far as the model's memory allows)."""
+    ALLOWED = "allowed"
+    """No more than is possible is reused; less is no fault."""
+    UNJUDGED = "unjudged"
+    """Nothing: the step only prepares the next."""
+
+    def bounds(self, possible: int, prompt: int, *, memory: Memory, ubatch: int) -> Reuse | None:
+        """The bounds for a prompt of `prompt` tokens of which `possible` may be reused."""
+        if self is Claim.UNJUDGED:
+            return None
+        if self is Claim.ALLOWED:
+            return Reuse(0, possible)
+        return Reuse(promised(possible, prompt, memory=memory, ubatch=ubatch), possible)

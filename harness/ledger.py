@@ -1,0 +1,151 @@
+"""The ledger: one JSON object a line, the one source every report reads. Never prompt text.
+
+Rows, told apart by `row`:
+
+    run       first: schema, harness version, builds, model hashes, command line, versions
+    request   one request of a scenario: sizes, adapters, reuse, what was expected, what was wrong
+    verdict   one scenario on one build in one configuration
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self
+
+SCHEMA = 1
+
+
+class Verdict(StrEnum):
+    """What came of a scenario."""
+
+    HOLDS = "holds"
+    FAILED = "failed"
+    KNOWN_BUG = "known bug"
+    """Failed just as an entry of the known bugs says."""
+    KNOWN_BUG_GONE = "known bug gone"
+    """Holds, where an entry of the known bugs says it fails."""
+    UNSUPPORTED = "unsupported"
+    """The build lacks a flag the scenario needs."""
+    NOT_TESTED = "not tested"
+    """The user's own arguments or files are not what the scenario needs."""
+    ERROR = "error"
+    """No verdict on reuse: the server did not start, or the harness failed."""
+
+    @property
+    def reached(self) -> bool:
+        """Whether something was found out about the build."""
+        return self not in (Verdict.UNSUPPORTED, Verdict.NOT_TESTED, Verdict.ERROR)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRow:
+    """One request. Sizes in tokens."""
+
+    step: str
+    route: str
+    lora: dict[str, float] | None = None
+    """The `lora` field as sent, by adapter letter; None where the field was left out."""
+    setting: dict[str, float] = field(default_factory=dict)
+    """The adapters in force, field or not."""
+    slot_asked: int | None = None
+    prompt_tokens: int = 0
+    possible: int = 0
+    """Tokens the rule allows to be reused."""
+    expected: tuple[int, int] | None = None
+    """Bounds of the reuse; None where the step is not judged."""
+    slot: int | None = None
+    cache_n: int | None = None
+    prompt_n: int | None = None
+    predicted_n: int | None = None
+    prompt_ms: float | None = None
+    answer: str | None = None
+    """How the answer was judged; None where it was not."""
+    failures: tuple[tuple[str, str], ...] = ()
+    """(kind, what was wrong)."""
+
+    @property
+    def reuse(self) -> str:
+        """`cache_n/prompt_n`, as tables show it."""
+        return f"{self.cache_n}/{self.prompt_n}" if self.cache_n is not None else "-/-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictRow:
+    """What came of one scenario on one build in one configuration."""
+
+    scenario: str
+    configuration: str
+    build: str
+    verdict: Verdict
+    signature: tuple[str, ...]
+    """The failed `step: kind` pairs, sorted."""
+    issue: str | None
+    """The upstream issue, where the verdict is about a known bug."""
+    reason: str | None
+    """Why a scenario was not tested, or could not be."""
+    argv: tuple[str, ...]
+    seconds: float
+    requests: tuple[RequestRow, ...] = field(default=())
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, requests included, to be handed to another process."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """The inverse of `to_json`."""
+        requests = tuple(
+            RequestRow(
+                **{
+                    **row,
+                    "expected": row["expected"] and tuple(row["expected"]),
+                    "failures": tuple((kind, text) for kind, text in row["failures"]),
+                }
+            )
+            for row in data["requests"]
+        )
+        return cls(
+            **{
+                **data,
+                "verdict": Verdict(data["verdict"]),
+                "signature": tuple(data["signature"]),
+                "argv": tuple(data["argv"]),
+                "requests": requests,
+            }
+        )
+
+
+class Ledger:
+    """A ledger file being written; every row is on disk when the call returns.
+
+    Raises OSError when it cannot be.
+    """
+
+    def __init__(self, path: Path, run: dict[str, Any]) -> None:
+        self.path = path
+        self._file = path.open("w", encoding="utf-8")
+        self._write({"row": "run", "schema": SCHEMA, **run})
+
+    def add(self, verdict: VerdictRow) -> None:
+        """The rows of one scenario: its requests, then the verdict."""
+        where = {
+            "scenario": verdict.scenario,
+            "configuration": verdict.configuration,
+            "build": verdict.build,
+        }
+        for number, request in enumerate(verdict.requests, 1):
+            self._write({"row": "request", **where, "number": number, **asdict(request)})
+        row = verdict.to_json()
+        del row["requests"]
+        self._write({"row": "verdict", **row})
+
+    def close(self) -> None:
+        """Nothing more is added."""
+        self._file.close()
+
+    def _write(self, row: dict[str, Any]) -> None:
+        self._file.write(json.dumps(row) + "\n")
+        self._file.flush()

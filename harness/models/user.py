@@ -1,0 +1,71 @@
+"""A model and adapters of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import gguf
+
+from harness.errors import UsageProblem
+from harness.memory import Memory
+from harness.models.files import sha256_of
+from harness.models.spec import Model, ModelFile
+
+LETTERS = "AB"
+"""Adapters are called by these in scenarios."""
+
+
+def user_model(path: Path, loras: Sequence[Path]) -> Model:
+    """The model at `path`, with its adapters as A and B, judged against cold runs.
+
+    Raises `UsageProblem` for a file that is missing, truncated, or not what it should be.
+    """
+    if len(loras) > len(LETTERS):
+        raise UsageProblem(f"--llama-lora was given {len(loras)} times; scenarios use at most two")
+    metadata = _metadata(path, "--llama-model")
+    if metadata.get("general.type") == "adapter":
+        raise UsageProblem(f"{path} is an adapter, not a model", hint="pass it as --llama-lora")
+    for lora in loras:
+        if _metadata(lora, "--llama-lora").get("adapter.type") != "lora":
+            raise UsageProblem(f"{lora} is not a LoRA adapter", hint="convert_lora_to_gguf.py")
+    return Model(
+        name=path.name,
+        file=ModelFile(path.resolve(), sha256_of(path)),
+        adapters={
+            letter: ModelFile(lora.resolve(), sha256_of(lora))
+            for letter, lora in zip(LETTERS, loras, strict=False)
+        },
+        memory=_memory(metadata),
+        oracle=None,
+    )
+
+
+def _metadata(path: Path, option: str) -> dict[str, object]:
+    """The scalar metadata of a GGUF file, and proof that all of its tensors are there."""
+    if not path.is_file():
+        raise UsageProblem(f"{option}={path}: no such file")
+    try:
+        reader = gguf.GGUFReader(path)
+        return {
+            name: field.contents()
+            for name, field in reader.fields.items()
+            if field.types and field.types[0] is not gguf.GGUFValueType.ARRAY
+        }
+    except (ValueError, IndexError, KeyError, OSError) as error:
+        raise UsageProblem(
+            f"{option}={path} is not a whole GGUF file: {error}", hint="was the download cut short?"
+        ) from None
+
+
+def _memory(metadata: dict[str, object]) -> Memory:
+    architecture = str(metadata.get("general.architecture", ""))
+    names = {name.removeprefix(f"{architecture}.") for name in metadata}
+    recurrent = any(name.startswith(("ssm.", "wkv.", "shortconv.")) for name in names)
+    if recurrent:
+        return (
+            Memory.HYBRID
+            if metadata.get(f"{architecture}.attention.head_count")
+            else (Memory.RECURRENT)
+        )
+    return Memory.SWA if "attention.sliding_window" in names else Memory.DENSE

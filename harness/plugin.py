@@ -1,0 +1,291 @@
+"""The pytest plugin: options, fixtures and hooks, nothing else.
+
+Everything is found and probed once, on the controller, before collection; workers of pytest-xdist
+get the result handed over. A project that merely has this plugin installed is left alone: nothing
+happens unless a test uses one of its fixtures or an option asks for it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from harness.bench import Bench
+from harness.builds.build import Build
+from harness.errors import UsageProblem
+from harness.ledger import Verdict
+from harness.prompts import Route
+from harness.recorder import TEST_RUN, Recorder, TestRun, is_worker, recorder
+from harness.scenario import Scenario
+from harness.server.config import contradictions, lacking
+from harness.server.guard import Guard
+from harness.session import GENERATED, Session, prepare
+
+if TYPE_CHECKING:
+    from xdist.workermanage import WorkerController
+
+MakeScenario = Callable[..., Scenario]
+
+_DEFAULT_SECONDS = 60.0
+_GRACE_SECONDS = 60.0
+"""What a test may last beyond its scenario: start, cold runs, stop. Requests give up first."""
+
+_SESSION = pytest.StashKey[Session | None]()
+_PROBLEM = pytest.StashKey[UsageProblem | None]()
+_NO_SERVER = "no-llama-server"
+_WORKER_INPUT = "llama_cache_harness"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """One group of options, all prefixed."""
+    group = parser.getgroup("llama-cache", "KV-cache reuse of llama-server (llama-cache-harness)")
+    group.addoption(
+        "--llama-bin",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="llama-server to test; may be repeated. Default: $LLAMA_SERVER_BIN_PATH, llama-server "
+        "on the PATH, the installed wheel",
+    )
+    group.addoption(
+        "--llama-model",
+        default=GENERATED,
+        metavar="PATH",
+        help="GGUF model to test with (default: %(default)s, a tiny exact one with two adapters)",
+    )
+    group.addoption(
+        "--llama-lora",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="LoRA adapter for --llama-model; twice for scenarios that need two",
+    )
+    group.addoption(
+        "--llama-arg",
+        action="append",
+        default=[],
+        metavar="ARGS",
+        help="further llama-server arguments, e.g. --llama-arg='-fa on'; where they contradict "
+        "what a scenario needs, it is listed as not tested",
+    )
+    group.addoption(
+        "--llama-launcher",
+        metavar="COMMAND",
+        help="start servers under this command, e.g. 'gdb --args', 'rr record', 'taskset -c 0'",
+    )
+    group.addoption(
+        "--llama-kv-unified",
+        choices=("on", "off", "both"),
+        default="both",
+        help="test with unified KV, without, or both (default: %(default)s)",
+    )
+    group.addoption(
+        "--known-bugs",
+        choices=("auto", "xfail", "fail"),
+        default="auto",
+        help="known upstream bugs: expected failures (xfail) or failures (fail). auto is xfail on "
+        "the installed wheel and fail on any server you pass (default: %(default)s)",
+    )
+    group.addoption(
+        "--llama-report", metavar="PATH", help="write a ledger: one JSON object a line, no prompts"
+    )
+    group.addoption(
+        "--llama-timeout",
+        type=float,
+        default=_DEFAULT_SECONDS,
+        metavar="SECONDS",
+        help="how long one scenario may wait for its server (default: %(default)g)",
+    )
+    group.addoption(
+        "--llama-keep",
+        metavar="DIR",
+        help="keep server logs and slot files of scenarios that fail in this directory",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Markers, and places for what a run finds out."""
+    config.addinivalue_line("markers", "slow: takes many seconds even with a tiny model")
+    config.stash[_SESSION] = None
+    config.stash[_PROBLEM] = None
+    config.pluginmanager.register(Recorder(config), "llama-cache-recorder")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Finds and probes everything, before collection and before workers start."""
+    config = session.config
+    if is_worker(config):
+        handed = _worker_input(config)["session"]
+        config.stash[_SESSION] = Session.from_json(handed) if handed else None
+        return
+    try:
+        config.stash[_SESSION] = prepare(
+            binaries=config.getoption("--llama-bin"),
+            environ=dict(os.environ),
+            model=config.getoption("--llama-model"),
+            loras=config.getoption("--llama-lora"),
+            args=config.getoption("--llama-arg"),
+            launcher=config.getoption("--llama-launcher"),
+        )
+    except UsageProblem as problem:
+        if _asked_for(config):
+            raise pytest.UsageError(str(problem)) from None
+        config.stash[_PROBLEM] = problem  # only matters to tests that need a server
+    else:
+        recorder(config).open_ledger(config.stash[_SESSION])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    """Hands a worker of pytest-xdist what the controller found."""
+    found = node.config.stash[_SESSION]
+    node.workerinput[_WORKER_INPUT] = {
+        "session": found.to_json() if found else None,
+        "controller": os.getpid(),
+    }
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Which server won, and what it is."""
+    found = config.stash[_SESSION]
+    return found.header() if found else []
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Repeats what needs a server for each build, if there are several."""
+    if "llama_build" not in metafunc.fixturenames:
+        return
+    found = metafunc.config.stash[_SESSION]
+    if found is None:
+        metafunc.parametrize("llama_build", [None], ids=[_NO_SERVER], indirect=True)
+    elif len(found.builds) > 1:
+        ids = [build.id for build in found.builds]
+        metafunc.parametrize("llama_build", found.builds, ids=ids, indirect=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Time limits for scenarios; an error when tests need a server and there is none."""
+    seconds = config.getoption("--llama-timeout") + _GRACE_SECONDS
+    for item in items:
+        if "scenario" in getattr(item, "fixturenames", ()) and not item.get_closest_marker(
+            "timeout"
+        ):
+            item.add_marker(pytest.mark.timeout(seconds))
+    # First, so that the other workers of pytest-xdist are busy meanwhile.
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    if not is_worker(config) and not config.option.collectonly:
+        _refuse_without_server(config, (item.nodeid for item in items))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: WorkerController, ids: list[str]) -> None:
+    """The same error, where workers collect."""
+    _refuse_without_server(node.config, iter(ids))
+
+
+@pytest.fixture(scope="session")
+def llama_build(request: pytest.FixtureRequest) -> Build:
+    """The build under test."""
+    found = request.config.stash[_SESSION]
+    assert found is not None
+    build: Build = getattr(request, "param", found.builds[0])
+    return build
+
+
+@pytest.fixture(scope="session")
+def llama_guard(request: pytest.FixtureRequest) -> Iterator[Guard]:
+    """Kills servers that outlive this process, or the controller of pytest-xdist."""
+    worker = is_worker(request.config)
+    controller = [_worker_input(request.config)["controller"]] if worker else []
+    with Guard(also_watch=controller) as guard:
+        yield guard
+
+
+@pytest.fixture(scope="session")
+def llama_bench(
+    request: pytest.FixtureRequest,
+    llama_build: Build,
+    llama_guard: Guard,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Bench]:
+    """What all scenarios on one build share."""
+    found = request.config.stash[_SESSION]
+    assert found is not None
+    bench = Bench(
+        program=llama_build.program,
+        model=found.model,
+        guard=llama_guard,
+        directory=tmp_path_factory.mktemp("bench"),
+        extra_args=found.extra_args,
+    )
+    yield bench
+    bench.close()
+
+
+@pytest.fixture
+def scenario(
+    request: pytest.FixtureRequest, llama_build: Build, llama_bench: Bench, tmp_path: Path
+) -> MakeScenario:
+    """Makes the scenario of this test.
+
+    `scenario(route, adapters={"A": 0.0}, parallel=1, ...)`: the route, the adapters to load with
+    their server-wide scales, and the fields of `ServerConfig` the scenario requires. Skips with
+    the reason where the build or the user's own arguments do not allow it.
+    """
+    test = TestRun(llama_build)
+    request.node.stash[TEST_RUN] = test
+
+    def make(
+        route: Route,
+        *,
+        adapters: Mapping[str, float],
+        compare_cold: bool = True,
+        **required: object,
+    ) -> Scenario:
+        missing = [letter for letter in adapters if letter not in llama_bench.model.adapters]
+        if missing:
+            test.skip(Verdict.NOT_TESTED, f"needs adapter {', '.join(missing)}: see --llama-lora")
+        server_config = llama_bench.config(adapters, **required)
+        capabilities = llama_build.capabilities
+        if lacks := lacking(server_config, capabilities):
+            test.skip(Verdict.UNSUPPORTED, f"the build has no {', '.join(lacks)}")
+        if clashes := contradictions(server_config, {*required, "ctx_size"}, capabilities):
+            test.skip(Verdict.NOT_TESTED, "; ".join(clashes))
+        test.scenario = Scenario(
+            bench=llama_bench,
+            config=server_config,
+            adapters=adapters,
+            route=route,
+            directory=tmp_path,
+            seconds=request.config.getoption("--llama-timeout"),
+            compare_cold=compare_cold,
+        )
+        return test.scenario
+
+    return make
+
+
+def _asked_for(config: pytest.Config) -> bool:
+    """Whether an option says that this run is about a server, rather than a bystander's."""
+    options = ("--llama-bin", "--llama-arg", "--llama-lora", "--llama-launcher", "--llama-report")
+    return any(config.getoption(option) for option in options) or (
+        config.getoption("--llama-model") != GENERATED
+    )
+
+
+def _refuse_without_server(config: pytest.Config, ids: Iterator[str]) -> None:
+    problem = config.stash[_PROBLEM]
+    if problem is not None and any(f"[{_NO_SERVER}" in node_id for node_id in ids):
+        raise pytest.UsageError(str(problem))
+
+
+def _worker_input(config: pytest.Config) -> dict[str, Any]:
+    """What the controller handed to this worker."""
+    handed: dict[str, Any] = config.workerinput[_WORKER_INPUT]  # type: ignore[attr-defined]  # set by pytest-xdist
+    return handed

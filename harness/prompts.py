@@ -1,0 +1,54 @@
+"""Texts of a known length and the conversations made of them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Route(StrEnum):
+    """How a prompt is sent."""
+
+    COMPLETION = "completion"
+    """`POST /completion`, the text as it is."""
+    CHAT = "chat"
+    """`POST /v1/chat/completions`, as messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A conversation: the turns of user and assistant in turn, the user's first and last."""
+
+    turns: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The prompt for a completion: all turns, one after the other."""
+        return "".join(self.turns)
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The prompt for a chat."""
+        roles = ("user", "assistant")
+        return [{"role": roles[i % 2], "content": turn} for i, turn in enumerate(self.turns)]
+
+    def __add__(self, text: str) -> Prompt:
+        """The same conversation with a longer last turn."""
+        return Prompt((*self.turns[:-1], self.turns[-1] + text))
+
+    def then(self, answer: str, text: str) -> Prompt:
+        """The next turn of the conversation: the answer it got, and what the user says now."""
+        return Prompt((*self.turns, answer, text))
+
+
+def prose(name: str, characters: int) -> Prompt:
+    """A text of words in small letters, the same for the same `name`, unlike any other's.
+
+    The generated models read one token a character; others fewer.
+    """
+    digits = hashlib.shake_256(name.encode()).digest(characters)
+    letters = ["abcdefghijklmnopqrstuvwxyz"[digit % 26] for digit in digits]
+    for position in range(5, characters - 1, 6):  # words of five letters
+        letters[position] = " "
+    return Prompt(("".join(letters),))

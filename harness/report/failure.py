@@ -1,0 +1,77 @@
+"""The message of a failing scenario: every step, what was wrong, and the server's own words."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.ledger import RequestRow
+from harness.report.table import columns
+from harness.scenario import Scenario, Step
+
+_MAX_LOG_LINES = 120
+
+
+def failure_text(scenario: Scenario, *, title: str, rerun: str, kept: Path | None) -> str:
+    """Everything a person needs to see why a scenario failed, ending with how to run it again."""
+    lines = [title, "", *_steps(scenario.steps), ""]
+    for step in scenario.steps:
+        lines += _wrong(step)
+    lines.append(f"server: {shlex.join(scenario.server.command)}")
+    lines.append(f"logs: {kept or scenario.directory}")
+    lines.append(f"run again: {rerun}")
+    return "\n".join(lines)
+
+
+def _steps(steps: Sequence[Step]) -> list[str]:
+    head = ("step", "prompt", "lora field", "in force", "possible", "expected", "cache_n/prompt_n")
+    rows = [(*_cells(i, step.row), _kinds(step.row)) for i, step in enumerate(steps, 1)]
+    return columns([(*head, "found"), *rows])
+
+
+def _cells(number: int, row: RequestRow) -> tuple[str, ...]:
+    slot = f" slot {row.slot_asked}" if row.slot_asked is not None else ""
+    return (
+        f"{number} {row.step}",
+        f"{row.prompt_tokens} tokens{slot}",
+        sent(row.lora),
+        " + ".join(f"{name} at {s:g}" for name, s in row.setting.items()) or "no adapter",
+        str(row.possible),
+        expected(row),
+        row.reuse,
+    )
+
+
+def sent(lora: dict[str, float] | None) -> str:
+    """What a request said of its adapters."""
+    if lora is None:
+        return "left out"
+    return "[]" if not lora else ", ".join(f"{name} {scale:g}" for name, scale in lora.items())
+
+
+def expected(row: RequestRow) -> str:
+    """The bounds of a step's reuse."""
+    if row.expected is None:
+        return "not judged"
+    lower, upper = row.expected
+    if lower == upper:
+        return str(upper)
+    return f"at most {upper}" if lower == 0 else f"{lower} to {upper}"
+
+
+def _kinds(row: RequestRow) -> str:
+    return ", ".join(sorted({kind for kind, _ in row.failures})) or "ok"
+
+
+def _wrong(step: Step) -> list[str]:
+    if not step.row.failures:
+        return []
+    lines = [f"{step.row.step}: {kind}: {message}" for kind, message in step.row.failures]
+    if step.row.answer:
+        lines.append(f"    answers judged by: {step.row.answer}")
+    if step.log is not None:
+        log = step.log.text().splitlines()
+        lines.append("    what the server logged during this request:")
+        lines += [f"    | {line}" for line in log[-_MAX_LOG_LINES:]]
+    return [*lines, ""]

@@ -1,0 +1,76 @@
+"""The table at the end of a run: scenario by configuration, what each step reused, the verdict."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from harness.ledger import Verdict, VerdictRow
+from harness.report.table import columns
+
+_HEAD = (
+    "scenario",
+    "cache_n/prompt_n of each step",
+    "verdict",
+    "issue",
+    "found",
+    "configurations",
+)
+_NOT_SHOWN_AS_ROWS = (Verdict.UNSUPPORTED, Verdict.NOT_TESTED)
+
+
+def summary(rows: Sequence[VerdictRow]) -> list[str]:
+    """The whole summary: the table, what was not tested and why, and the totals."""
+    tested = [row for row in rows if row.verdict not in _NOT_SHOWN_AS_ROWS]
+    lines = _table(tested) if tested else []
+    lines += _not_tested([row for row in rows if row.verdict in _NOT_SHOWN_AS_ROWS])
+    totals = Counter(row.verdict for row in rows)
+    counts = (f"{totals[verdict]} {verdict}" for verdict in Verdict if totals[verdict])
+    return [*lines, f"scenarios: {', '.join(counts)}"]
+
+
+def _table(rows: Sequence[VerdictRow]) -> list[str]:
+    """Configurations with the same outcome share a row."""
+    builds = {row.build for row in rows}
+    merged: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        build = (row.build,) if len(builds) > 1 else ()
+        merged.setdefault((*build, *_outcome(row)), []).append(row.configuration)
+    head = (("build",) if len(builds) > 1 else ()) + _HEAD
+    body = sorted((*key, abbreviated(where)) for key, where in merged.items())
+    return columns([head, *body])
+
+
+def _outcome(row: VerdictRow) -> tuple[str, ...]:
+    reuse = " ".join(request.reuse for request in row.requests)
+    found = row.reason or ", ".join(row.signature)
+    return (row.scenario, reuse, row.verdict.value, row.issue or "", found)
+
+
+def abbreviated(configurations: Iterable[str]) -> str:
+    """`np1-kvu-chat np1-nokvu-chat` as `np1-{kvu,nokvu}-chat`, wherever a set is such a product."""
+    groups: dict[tuple[str, int], list[list[str]]] = {}
+    for parts in (configuration.split("-") for configuration in sorted(configurations)):
+        groups.setdefault((parts[0], len(parts)), []).append(parts)
+    whole = [parts for group in groups.values() for parts in group]
+    return _product(whole) or " ".join(
+        _product(group) or " ".join("-".join(parts) for parts in group) for group in groups.values()
+    )
+
+
+def _product(group: list[list[str]]) -> str | None:
+    if len({len(parts) for parts in group}) != 1:
+        return None
+    choices = [sorted(set(column)) for column in zip(*group, strict=True)]
+    if math.prod(map(len, choices)) != len(group):
+        return None
+    return "-".join(c[0] if len(c) == 1 else f"{{{','.join(c)}}}" for c in choices)
+
+
+def _not_tested(rows: Iterable[VerdictRow]) -> list[str]:
+    reasons = Counter((row.verdict, row.reason or "") for row in rows)
+    return [
+        f"{verdict}: {count} scenario configurations: {reason}"
+        for (verdict, reason), count in reasons.items()
+    ]

@@ -1,0 +1,142 @@
+"""What one run of the suite is about: decided once, on the controller, before collection."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Self
+
+from harness import __version__
+from harness.builds.build import Build, examine
+from harness.builds.locate import locate
+from harness.errors import UsageProblem
+from harness.memory import Memory
+from harness.models.spec import Model, ModelFile
+from harness.models.synthetic.store import generated
+from harness.models.synthetic.vocabulary import oracle
+from harness.models.user import user_model
+from harness.server.config import user_flags
+from harness.server.launcher import parse_launcher
+
+GENERATED = "generated"
+"""`--llama-model` for the model the harness makes itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """The builds, the model and the user's server arguments of one run."""
+
+    builds: tuple[Build, ...]
+    model: Model
+    extra_args: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, to be handed to a worker."""
+        return {
+            "builds": [build.to_json() for build in self.builds],
+            "model": {
+                "name": self.model.name,
+                "memory": self.model.memory.value,
+                "judged_by_cell": self.model.oracle is not None,
+                "file": _file_to_json(self.model.file),
+                "adapters": {k: _file_to_json(v) for k, v in self.model.adapters.items()},
+            },
+            "extra_args": list(self.extra_args),
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """The inverse of `to_json`."""
+        model = data["model"]
+        return cls(
+            builds=tuple(Build.from_json(build) for build in data["builds"]),
+            model=Model(
+                name=model["name"],
+                file=_file_from_json(model["file"]),
+                adapters={k: _file_from_json(v) for k, v in model["adapters"].items()},
+                memory=Memory(model["memory"]),
+                oracle=oracle() if model["judged_by_cell"] else None,
+            ),
+            extra_args=tuple(data["extra_args"]),
+        )
+
+    def facts(self, command: Sequence[str]) -> dict[str, Any]:
+        """What the first row of a ledger says."""
+        packages = ("pytest", "numpy", "gguf", "requests", "psutil")
+        return {
+            "harness": __version__,
+            "argv": list(command),
+            "builds": [build.facts() for build in self.builds],
+            "model": {
+                "name": self.model.name,
+                "memory": self.model.memory.value,
+                "sha256": self.model.file.sha256,
+                "adapters": {k: v.sha256 for k, v in self.model.adapters.items()},
+            },
+            "server_args": list(self.extra_args),
+            "versions": {"python": platform.python_version()} | {p: version(p) for p in packages},
+            "platform": f"{sys.platform} {platform.machine()}",
+        }
+
+    def header(self) -> list[str]:
+        """Lines for the head of a run."""
+        lines = [
+            f"llama-server: {build.title}, {build.origin.path}, by {build.origin.said_by}"
+            for build in self.builds
+        ]
+        letters = ", ".join(self.model.adapters) or "none"
+        judged = "cell and cold runs" if self.model.oracle else "cold runs"
+        lines.append(
+            f"model: {self.model.name} ({self.model.memory}), adapters: {letters}, "
+            f"answers judged by: {judged}"
+        )
+        if self.extra_args:
+            lines.append(f"server arguments: {shlex.join(self.extra_args)}")
+        return lines
+
+
+def prepare(
+    *,
+    binaries: Sequence[str],
+    environ: dict[str, str],
+    model: str,
+    loras: Sequence[str],
+    args: Sequence[str],
+    launcher: str | None,
+) -> Session:
+    """Finds and probes everything a run needs. Raises `UsageProblem` for what cannot be used."""
+    words = _words(args)
+    builds = examine(locate(binaries, environ), parse_launcher(launcher))
+    for build in builds:
+        user_flags(words, build.capabilities)
+    return Session(builds=builds, model=_model(model, loras), extra_args=words)
+
+
+def _words(args: Sequence[str]) -> tuple[str, ...]:
+    try:
+        return tuple(word for arg in args for word in shlex.split(arg))
+    except ValueError as error:
+        raise UsageProblem(f"--llama-arg cannot be read: {error}") from None
+
+
+def _model(name: str, loras: Sequence[str]) -> Model:
+    if name == GENERATED:
+        if loras:
+            raise UsageProblem(
+                "--llama-lora needs --llama-model", hint="the generated model has its own adapters"
+            )
+        return generated(Memory.DENSE)
+    return user_model(Path(name).expanduser(), [Path(lora).expanduser() for lora in loras])
+
+
+def _file_to_json(file: ModelFile) -> list[str]:
+    return [str(file.path), file.sha256]
+
+
+def _file_from_json(data: list[str]) -> ModelFile:
+    return ModelFile(Path(data[0]), data[1])
