@@ -121,9 +121,8 @@ def examine(origins: Sequence[Origin], launcher: tuple[str, ...] = ()) -> tuple[
 
 
 def _id(capabilities: Capabilities, origin: Origin, taken: set[str]) -> str:
-    commit = capabilities.commit if capabilities.commit != "unknown" else None
     number = origin.number or capabilities.build_number
-    base = f"b{number}" if number else commit or "server"
+    base = f"b{number}" if number else capabilities.commit or "server"
     candidates = (base, *(f"{base}.{count}" for count in range(2, len(taken) + 3)))
     return next(candidate for candidate in candidates if candidate not in taken)
 

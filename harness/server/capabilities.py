@@ -157,7 +157,8 @@ def _version_line(text: str) -> str:
 
 def _commit(text: str) -> str | None:
     match = _VERSION.search(text)
-    return (match["c1"] or match["c2"]) if match else None
+    commit = (match["c1"] or match["c2"]) if match else None
+    return None if commit == "unknown" else commit  # built from a tarball
 
 
 def _build_number(text: str) -> int | None:

@@ -130,8 +130,11 @@ def test_restore_into_a_slot_never_used(start: Start) -> None:
 
 
 @pytest.mark.slow
-def test_same_adapter_comes_back_at_30000_tokens(scenario: MakeScenario) -> None:
-    """The size people lose: answers are judged by their cell, a cold run would take as long."""
+def test_one_adapter_everywhere_at_30000_tokens(scenario: MakeScenario) -> None:
+    """The control at the size people lose: a large state goes to the prompt cache and back.
+
+    Answers are judged by their cell alone: a cold run would take as long as the scenario.
+    """
     long = prose("long", 30_000)
     with scenario(
         Route.COMPLETION,
@@ -145,6 +148,6 @@ def test_same_adapter_comes_back_at_30000_tokens(scenario: MakeScenario) -> None
         compare_cold=False,
     ) as s:
         first = s.ask("long", long, lora={"A": 0.5})
-        s.ask("Q", Q, lora={"A": 0.0})
+        s.ask("Q", Q, lora={"A": 0.5})
         turn = long.then(first.text, TAIL)
         s.ask("long, next turn", turn, lora={"A": 0.5}, reuse=Claim.PROMISED)
