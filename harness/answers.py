@@ -19,14 +19,14 @@ _RELEVANT_LOGPROB = -10.0
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far the logprobs of a right answer may be from a cold run's, measured on a control.
+    """How far the logprobs of a right answer may be from a cold run's, in nats.
 
-    `noise` is the largest difference seen where reuse was right, `signal` the smallest that
-    another adapter setting makes, both in nats.
+    `noise` is the largest difference seen on a control where reuse was right, `signal` the
+    smallest that another adapter setting makes. Without a control the base tolerance holds.
     """
 
-    noise: float
-    signal: float
+    noise: float = 0.0
+    signal: float = float("inf")
 
     @property
     def limit(self) -> float:
@@ -39,10 +39,10 @@ class Tolerance:
         return self.limit * _SIGNAL_FACTOR <= self.signal
 
     def __str__(self) -> str:
+        if self == Tolerance():
+            return f"{self.limit:.1e}"
         measured = f"noise {self.noise:.1e}, other adapters {self.signal:.1e}"
-        if self.tells:
-            return f"first-token logprobs within {self.limit:.1e} of a cold run ({measured})"
-        return f"not by logprobs: too little difference ({measured})"
+        return f"{self.limit:.1e} (control: {measured})"
 
 
 def difference(cold: TokenProbs, warm: TokenProbs) -> float:

@@ -202,11 +202,14 @@ class Scenario:
         if self.compare_cold:
             try:
                 tolerance = self.bench.tolerance(self._left())
-                by.append(str(tolerance))
                 if tolerance.tells:
+                    by.append(f"cold run, within {tolerance}")
                     cold = self.bench.cold(self.route, prompt, setting, self._left())
                     texts.append(_reused_cold(cold))
                     texts.append(unlike_cold(cold.tokens, reply.tokens, tolerance))
+                else:
+                    by.append(f"not by a cold run: noise is as large as a difference, {tolerance}")
+                    texts.append(by[-1] if oracle is not None else None)
             except (RequestError, ServerError) as error:
                 failure = _failure(error)
                 failures.append(Failure(failure.kind, f"cold run: {failure.message}"))
