@@ -126,8 +126,13 @@ class Ledger:
 
     def __init__(self, path: Path, run: dict[str, Any]) -> None:
         self.path = path
-        self._file = path.open("w", encoding="utf-8")
-        self._write({"row": "run", "schema": SCHEMA, **run})
+        # Unbuffered: after a full disk nothing is left to be written when it is closed.
+        self._file = path.open("wb", buffering=0)
+        try:
+            self._write({"row": "run", "schema": SCHEMA, **run})
+        except OSError:
+            self.close()
+            raise
 
     def add(self, verdict: VerdictRow) -> None:
         """The rows of one scenario: its requests, then the verdict."""
@@ -147,5 +152,6 @@ class Ledger:
         self._file.close()
 
     def _write(self, row: dict[str, Any]) -> None:
-        self._file.write(json.dumps(row) + "\n")
-        self._file.flush()
+        line = json.dumps(row).encode() + b"\n"
+        while line:
+            line = line[self._file.write(line) :]

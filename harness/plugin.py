@@ -7,6 +7,7 @@ happens unless a test uses one of its fixtures or an option asks for it.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -123,6 +124,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         handed = _worker_input(config)["session"]
         config.stash[_SESSION] = Session.from_json(handed) if handed else None
         return
+    _refuse_separate_paths(config)
     try:
         config.stash[_SESSION] = prepare(
             binaries=config.getoption("--llama-bin"),
@@ -137,7 +139,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             raise pytest.UsageError(str(problem)) from None
         config.stash[_PROBLEM] = problem  # only matters to tests that need a server
     else:
-        recorder(config).open_ledger(config.stash[_SESSION])
+        recorder(config).prepare_output(config.stash[_SESSION])
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -277,6 +279,27 @@ def _asked_for(config: pytest.Config) -> bool:
     return any(config.getoption(option) for option in options) or (
         config.getoption("--llama-model") != GENERATED
     )
+
+
+def _refuse_separate_paths(config: pytest.Config) -> None:
+    """`--llama-bin PATH` as two words, where pytest took the path for its root directory.
+
+    It looks for the configuration before it knows our options. The suite would run without its
+    own settings, and harness tests along with it.
+    """
+    words = [str(word) for word in config.invocation_params.args]
+    here = config.invocation_params.dir
+    for option, value in itertools.pairwise(words):
+        if not option.startswith("--llama-") or "=" in option or not Path(value).exists():
+            continue
+        found = config.inipath.parent if config.inipath else None
+        if found is None or (
+            found in Path(value).absolute().parents and found not in (here, *here.parents)
+        ):
+            raise pytest.UsageError(
+                f"write {option}={value}, with '=': "
+                "pytest takes a separate word for a path of tests"
+            )
 
 
 def _refuse_without_server(config: pytest.Config, ids: Iterator[str]) -> None:

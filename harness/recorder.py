@@ -57,17 +57,22 @@ class Recorder:
         self._ledger_error: str | None = None
         self._bugs: tuple[KnownBug, ...] | None = None
 
-    def open_ledger(self, session: Session | None) -> None:
-        """Starts the ledger of `--llama-report`, if any. Raises `UsageError` when it cannot."""
-        path = self._config.getoption("--llama-report")
-        if not path or session is None:
-            return
-        command = ["pytest", *self._config.invocation_params.args]
+    def prepare_output(self, session: Session | None) -> None:
+        """Starts the ledger and the directory to keep logs in, where they are asked for.
+
+        Raises `UsageError` when that cannot be done.
+        """
         try:
-            self._ledger = Ledger(Path(path), session.facts([str(word) for word in command]))
+            if keep := self._config.getoption("--llama-keep"):
+                option, path = "--llama-keep", Path(keep)
+                path.mkdir(parents=True, exist_ok=True)
+            if report := self._config.getoption("--llama-report"):
+                option, path = "--llama-report", Path(report)
+                command = ["pytest", *map(str, self._config.invocation_params.args)]
+                self._ledger = Ledger(path, session.facts(command) if session else {})
         except OSError as error:
             raise pytest.UsageError(
-                f"--llama-report={path} cannot be written: {error.strerror}"
+                f"{option}={path} cannot be written: {error.strerror}"
             ) from None
 
     @pytest.hookimpl(wrapper=True)
@@ -110,19 +115,13 @@ class Recorder:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Exit code 5 when scenarios ran and none reached a verdict; 1 for a broken ledger."""
         if self._ledger is not None:
-            self._close_ledger(self._ledger)
+            self._ledger.close()
         if session.exitstatus != pytest.ExitCode.OK:
             return
         if self._ledger_error:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         elif self._rows and not any(row.verdict.reached for row in self._rows):
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
-
-    def _close_ledger(self, ledger: Ledger) -> None:
-        try:
-            ledger.close()
-        except OSError as error:
-            self._ledger_error = f"{ledger.path} is incomplete: {error.strerror}"
 
     def _judge(
         self,
@@ -186,7 +185,7 @@ class Recorder:
                 test.scenario,
                 title=title,
                 rerun=self._rerun(item, test.build),
-                kept=self._keep(item, test.scenario),
+                logs=self._keep(item, test.scenario),
             )
 
     def _known(self, scenario: str, configuration: str, build: Build) -> KnownBug | None:
@@ -200,14 +199,17 @@ class Recorder:
             self._bugs = load()
         return find(self._bugs, scenario, configuration, build.capabilities.commit, build.number)
 
-    def _keep(self, item: pytest.Item, scenario: Scenario) -> Path | None:
-        """Copies logs and slot files to `--llama-keep`; where to."""
+    def _keep(self, item: pytest.Item, scenario: Scenario) -> str:
+        """Copies logs and slot files to `--llama-keep`, if asked to; says where they are."""
         directory = self._config.getoption("--llama-keep")
         if not directory:
-            return None
+            return str(scenario.directory)
         target = Path(directory) / re.sub(r"[^\w.\[\]-]+", "_", item.nodeid)
-        shutil.copytree(scenario.directory, target, dirs_exist_ok=True)
-        return target
+        try:
+            shutil.copytree(scenario.directory, target, dirs_exist_ok=True)
+        except (OSError, shutil.Error) as error:
+            return f"{scenario.directory} (not kept in {target}: {error})"
+        return str(target)
 
     def _rerun(self, item: pytest.Item, build: Build) -> str:
         """A line that runs just this scenario again, on this build."""

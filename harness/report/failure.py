@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 
 from harness.ledger import RequestRow
 from harness.report.table import columns
@@ -13,13 +12,13 @@ from harness.scenario import Scenario, Step
 _MAX_LOG_LINES = 120
 
 
-def failure_text(scenario: Scenario, *, title: str, rerun: str, kept: Path | None) -> str:
+def failure_text(scenario: Scenario, *, title: str, rerun: str, logs: str) -> str:
     """Everything a person needs to see why a scenario failed, ending with how to run it again."""
     lines = [title, "", *_steps(scenario.steps), ""]
     for step in scenario.steps:
         lines += _wrong(step)
     lines.append(f"server: {shlex.join(scenario.server.command)}")
-    lines.append(f"logs: {kept or scenario.directory}")
+    lines.append(f"logs: {logs}")
     lines.append(f"run again: {rerun}")
     return "\n".join(lines)
 

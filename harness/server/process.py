@@ -104,20 +104,7 @@ class LlamaServer:
 
     def start(self) -> None:
         """Starts the process and waits until it is ready; nothing is left behind on failure."""
-        self.log.path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with self.log.path.open("wb") as log:
-                self._process = subprocess.Popen(
-                    self.command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env=hermetic_environment(os.environ, self._guard.session),
-                    cwd=self.log.path.parent,
-                    start_new_session=True,
-                )
-        except OSError as error:
-            raise ServerError(f"{self.command[0]} cannot be run: {error.strerror}") from None
+        self._process = self._spawn()
         try:
             self._guard.add(self._process.pid)
             self._client = self._wait_until_ready()
@@ -183,6 +170,27 @@ class LlamaServer:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        path = self.log.path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            log = path.open("wb")
+        except OSError as error:
+            raise ServerError(f"the log {path} cannot be written: {error.strerror}") from None
+        with log:
+            try:
+                return subprocess.Popen(
+                    self.command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=hermetic_environment(os.environ, self._guard.session),
+                    cwd=path.parent,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise ServerError(f"{self.command[0]} cannot be run: {error.strerror}") from None
 
     def _wait_until_ready(self) -> Client:
         deadline = time.monotonic() + self._ready_seconds

@@ -1,0 +1,66 @@
+"""The `llama-harness` command: argparse, and the one place that turns errors into exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness import __version__
+from harness.builds.build import examine
+from harness.builds.locate import locate
+from harness.errors import HarnessError, UsageProblem
+from harness.models.synthetic.store import generated
+
+EXIT_FAILED, EXIT_USAGE = 1, 4
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; its exit code."""
+    arguments = parser().parse_args(argv)
+    try:
+        code: int = arguments.run(arguments)
+    except HarnessError as error:
+        print(f"llama-harness: {error}", file=sys.stderr)
+        return EXIT_USAGE if isinstance(error, UsageProblem) else EXIT_FAILED
+    return code
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(
+        prog="llama-harness",
+        description="Helpers around the regression suite; the suite itself runs by pytest.",
+    )
+    top.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+
+    probe = commands.add_parser("probe", help="say what a llama-server binary is, as JSON")
+    probe.add_argument(
+        "binary", nargs="*", metavar="BIN", help="default: the one the suite would use"
+    )
+    probe.set_defaults(run=_probe)
+
+    model = commands.add_parser(
+        "model", help="print where the generated model is, as llama-server arguments"
+    )
+    model.add_argument("--dir", type=Path, help="write it below this directory, not the cache")
+    model.set_defaults(run=_model)
+    return top
+
+
+def _probe(arguments: argparse.Namespace) -> int:
+    for build in examine(locate(arguments.binary, os.environ)):
+        print(json.dumps(build.facts(), indent=2))
+    return 0
+
+
+def _model(arguments: argparse.Namespace) -> int:
+    model = generated(directory=arguments.dir)
+    scaled = ",".join(f"{adapter.path}:0" for adapter in model.adapters.values())
+    print(shlex.join(["--model", str(model.file.path), "--lora-scaled", scaled]))
+    return 0

@@ -1,0 +1,57 @@
+"""The summary table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from harness.ledger import Verdict
+from harness.report.terminal import abbreviated, summary
+from tests.harness.test_ledger import VERDICT
+
+
+@pytest.mark.parametrize(
+    ("configurations", "short"),
+    [
+        (["np1-kvu-chat"], "np1-kvu-chat"),
+        (["np1-kvu-chat", "np1-nokvu-chat"], "np1-{kvu,nokvu}-chat"),
+        (
+            [f"{n}-{k}-chat" for n in ("np1", "np4") for k in ("kvu", "nokvu")],
+            "{np1,np4}-{kvu,nokvu}-chat",
+        ),
+        (
+            ["np1-kvu-chat", "np1-nokvu-chat", "np4-kvu-chat"],
+            "np1-{kvu,nokvu}-chat np4-kvu-chat",
+        ),
+        (["np1-kvu-a", "np1-nokvu-b"], "np1-kvu-a np1-nokvu-b"),
+        ([""], ""),
+    ],
+)
+def test_configurations_are_abbreviated(configurations: list[str], short: str) -> None:
+    assert abbreviated(configurations) == short
+
+
+def test_configurations_with_the_same_outcome_share_a_row() -> None:
+    other = replace(VERDICT, configuration="np1-nokvu-completion")
+    lines = summary([VERDICT, other])
+    assert len(lines) == 3  # head, one row, totals
+    for part in ("test_lora.py::test_x", "0/609", "known bug", "#30275", "P again: lost_reuse"):
+        assert part in lines[1]
+    assert lines[1].endswith("np1-{kvu,nokvu}-completion")
+    assert lines[2] == "scenarios: 2 known bug"
+
+
+def test_builds_are_told_apart_only_when_there_are_several() -> None:
+    other = replace(VERDICT, build="b11434")
+    assert "b10434" not in "\n".join(summary([VERDICT]))
+    assert "b11434" in "\n".join(summary([VERDICT, other]))
+
+
+def test_what_was_not_tested_is_listed_with_its_reason() -> None:
+    row = replace(VERDICT, verdict=Verdict.NOT_TESTED, reason="needs adapter B", requests=())
+    lines = summary([row, row])
+    assert lines == [
+        "not tested: 2 scenario configurations: needs adapter B",
+        "scenarios: 2 not tested",
+    ]

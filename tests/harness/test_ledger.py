@@ -1,0 +1,79 @@
+"""The ledger: rows on disk, and rows handed between processes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.ledger import SCHEMA, Ledger, RequestRow, Verdict, VerdictRow
+
+REQUEST = RequestRow(
+    step="P again",
+    route="completion",
+    lora={"A": 0.5},
+    setting={"A": 0.5},
+    prompt_tokens=609,
+    possible=601,
+    expected=(601, 601),
+    cache_n=0,
+    prompt_n=609,
+    failures=(("lost_reuse", "601 tokens were read again for nothing"),),
+)
+VERDICT = VerdictRow(
+    scenario="test_lora.py::test_x",
+    configuration="np1-kvu-completion",
+    build="b10434",
+    verdict=Verdict.KNOWN_BUG,
+    signature=("P again: lost_reuse",),
+    issue="#30275",
+    reason=None,
+    argv=("llama-server", "--port", "0"),
+    seconds=0.1,
+    requests=(REQUEST,),
+)
+
+
+def test_a_verdict_survives_being_handed_over() -> None:
+    assert VerdictRow.from_json(json.loads(json.dumps(VERDICT.to_json()))) == VERDICT
+
+
+def test_rows_of_a_file(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl", {"harness": "1.0"})
+    ledger.add(VERDICT)
+    rows = [json.loads(line) for line in ledger.path.read_text().splitlines()]  # before close
+    ledger.close()
+    assert [row["row"] for row in rows] == ["run", "request", "verdict"]
+    assert rows[0] == {"row": "run", "schema": SCHEMA, "harness": "1.0"}
+    assert rows[1]["number"] == 1
+    assert rows[1]["cache_n"] == 0
+    assert rows[1]["scenario"] == rows[2]["scenario"] == "test_lora.py::test_x"
+    assert rows[2]["verdict"] == "known bug"
+    assert "requests" not in rows[2]
+
+
+def test_a_full_disk_is_an_os_error() -> None:
+    with pytest.raises(OSError, match="No space left"):
+        Ledger(Path("/dev/full"), {})
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reached"),
+    [
+        (Verdict.HOLDS, True),
+        (Verdict.FAILED, True),
+        (Verdict.KNOWN_BUG, True),
+        (Verdict.KNOWN_BUG_GONE, True),
+        (Verdict.UNSUPPORTED, False),
+        (Verdict.NOT_TESTED, False),
+        (Verdict.ERROR, False),
+    ],
+)
+def test_which_verdicts_say_something_about_the_build(verdict: Verdict, reached: bool) -> None:
+    assert verdict.reached is reached
+
+
+def test_a_request_without_a_reply_has_no_numbers() -> None:
+    assert RequestRow(step="P", route="chat").reuse == "-/-"
+    assert REQUEST.reuse == "0/609"
