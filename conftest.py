@@ -22,4 +22,4 @@ if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is Non
         returncode=pytest.ExitCode.USAGE_ERROR,
     )
 
-pytest_plugins = ["harness.plugin"]
+pytest_plugins = ["harness.plugin", "pytester"]

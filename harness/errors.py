@@ -4,15 +4,21 @@ from __future__ import annotations
 
 
 class HarnessError(Exception):
-    """Base of every expected failure of the harness; never a verdict on a server."""
+    """Base of every expected failure of the harness; never a verdict on a server.
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    `detail` is what others said (a server's words, the end of its log): it may be long and may
+    quote a prompt, so it is shown to the person at the terminal and stored nowhere.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", detail: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.detail = detail
 
     def __str__(self) -> str:
-        return f"{self.message} ({self.hint})" if self.hint else self.message
+        line = f"{self.message} ({self.hint})" if self.hint else self.message
+        return f"{line}\n{self.detail}" if self.detail else line
 
 
 class UsageProblem(HarnessError):
@@ -28,12 +34,11 @@ class RequestError(HarnessError):
 
 
 class Refused(RequestError):
-    """The server answered with an HTTP error; `status` and its own words are kept."""
+    """The server answered with an HTTP error; `detail` has its own words."""
 
     def __init__(self, status: int, message: str, *, request: str) -> None:
-        super().__init__(f"{request} was refused: HTTP {status}: {message}")
+        super().__init__(f"{request} was refused with HTTP {status}", detail=message)
         self.status = status
-        self.server_message = message
 
 
 class TimedOut(RequestError):

@@ -33,6 +33,8 @@ class Failure:
 
     kind: Kind
     message: str
+    detail: str = ""
+    """What a server said itself: for the terminal only, since it may quote a prompt."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,9 @@ class Recorder:
         """The verdict on a scenario, once its test function has run."""
         report = yield
         test = item.stash.get(TEST_RUN, None)
-        if test is not None and (report.when == "call" or report.failed):
+        if test is not None and (
+            report.when == "call" or (report.when == "setup" and report.failed)
+        ):
             row = self._judge(item, call, report, test)
             setattr(report, _ROW, json.dumps(row.to_json()))
             for name, value in _properties(row):
@@ -138,13 +140,16 @@ class Recorder:
         reason = None
         if test.skipped is not None:
             verdict, reason = test.skipped
+        elif report.skipped:
+            verdict, reason = Verdict.NOT_TESTED, str(error)
         elif error is None or isinstance(error, ScenarioFailed):
             verdict = conclude(signature, known)
             self._express(verdict, known, item, report, test)
         else:
-            verdict, reason = Verdict.ERROR, f"{type(error).__name__}: {error}".splitlines()[0]
+            verdict = Verdict.ERROR
+            reason = f"{type(error).__name__}: {getattr(error, 'message', error)}".splitlines()[0]
             if isinstance(error, HarnessError):
-                report.longrepr = f"{type(error).__name__}: {error}"
+                report.longrepr = str(error)
         return VerdictRow(
             scenario=name,
             configuration=configuration,

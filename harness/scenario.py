@@ -40,6 +40,8 @@ class Step:
     """A request that was sent, with the part of the server's log it caused."""
 
     row: RequestRow
+    details: tuple[str, ...]
+    """The `detail` of each of the row's failures."""
     log: LogSlice | None
 
 
@@ -212,7 +214,7 @@ class Scenario:
                     texts.append(by[-1] if oracle is not None else None)
             except (RequestError, ServerError) as error:
                 failure = _failure(error)
-                failures.append(Failure(failure.kind, f"cold run: {failure.message}"))
+                failures.append(replace(failure, message=f"cold run: {failure.message}"))
         failures += [Failure(Kind.WRONG_ANSWER, text) for text in texts if text]
         return "; ".join(by) or None, failures
 
@@ -229,7 +231,8 @@ class Scenario:
         self, row: RequestRow, failures: Sequence[Failure], log: LogSlice | None = None
     ) -> None:
         found = tuple((failure.kind.value, failure.message) for failure in failures)
-        self.steps.append(Step(replace(row, failures=found), log))
+        details = tuple(failure.detail for failure in failures)
+        self.steps.append(Step(replace(row, failures=found), details, log))
 
     def _check_alive_at_the_end(self) -> None:
         try:
@@ -266,8 +269,9 @@ class Scenario:
 
 def _failure(error: RequestError | ServerError) -> Failure:
     if isinstance(error, ServerError):
-        return Failure(Kind.CRASH, str(error))
-    return Failure(Kind.HANG if isinstance(error, TimedOut) else Kind.REFUSED, str(error))
+        return Failure(Kind.CRASH, error.message, error.detail)
+    kind = Kind.HANG if isinstance(error, TimedOut) else Kind.REFUSED
+    return Failure(kind, error.message, error.detail)
 
 
 def _reused_cold(cold: Reply) -> str | None:

@@ -66,7 +66,10 @@ def _kinds(row: RequestRow) -> str:
 def _wrong(step: Step) -> list[str]:
     if not step.row.failures:
         return []
-    lines = [f"{step.row.step}: {kind}: {message}" for kind, message in step.row.failures]
+    lines = []
+    for (kind, message), detail in zip(step.row.failures, step.details, strict=True):
+        lines.append(f"{step.row.step}: {kind}: {message}")
+        lines += [f"    {line}" for line in detail.splitlines()]
     if step.row.answer:
         lines.append(f"    answers judged by: {step.row.answer}")
     if step.log is not None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -17,9 +18,10 @@ from harness.server import guardian
 class Guard:
     """A small process beside this one that kills registered process groups when we are gone.
 
-    It notices the end of this process by the end of a pipe (which `kill -9` closes too), and the
-    end of any process in `also_watch` (the controller of a pytest-xdist worker, whose workers
-    outlive it). It sits in a session of its own and ignores INT, TERM and HUP.
+    It notices the end of this process, by its number and by the end of a pipe (which `kill -9`
+    closes too, but not while a forked child holds it), and the end of any process in `also_watch`
+    (the controller of a pytest-xdist worker, whose workers outlive it). It sits in a session of
+    its own and ignores INT, TERM and HUP.
     """
 
     def __init__(self, also_watch: Iterable[int] = ()) -> None:
@@ -28,8 +30,9 @@ class Guard:
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-I", "-S", guardian.__file__, self.session),
-                *(str(pid) for pid in also_watch),
+                *(str(pid) for pid in (os.getpid(), *also_watch)),
             ],
+            bufsize=0,  # nothing is left to be written when the guard is gone
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -56,7 +59,11 @@ class Guard:
         self._tell(f"-{process_group}\n")
 
     def close(self) -> None:
-        """Ends the guard, and with it whatever is still registered."""
+        """Ends the guard, and with it whatever is still registered. Safe to call again."""
+        assert self._process.stdin is not None
+        if not self._process.stdin.closed:
+            with suppress(OSError):  # it has been killed
+                self._process.stdin.write(b".\n")
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
@@ -77,9 +84,8 @@ class Guard:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(line.encode())
-            self._process.stdin.flush()
         except OSError as error:
             raise HarnessError(
-                "the guard process has been killed; no server is started without it",
+                "the guard process is gone; no server is started without it",
                 hint="run again",
             ) from error

@@ -2,18 +2,22 @@
 
     guardian.py SESSION [PID ...]
 
-Reads lines `+PGID` and `-PGID` on stdin. When stdin ends (its pytest is gone, however it went) or
-one of the watched PIDs is gone, every process group still registered is killed, and then every
-process that carries the session's marker in its environment: a debugger's child sits in a process
-group of its own, and a server may have been started in the instant before it was registered.
+Reads lines `+PGID` and `-PGID` on stdin, and `.` before an orderly end. When stdin ends (its pytest
+is gone, however it went) or one of the watched PIDs is gone, every process group still registered
+is killed, and then every process that carries the session's marker in its environment: a debugger's
+child sits in a process group of its own, and a server may have been started in the instant before
+it was registered.
 """
 
 import os
 import select
 import signal
 import sys
+import time
 
 MARKER = "CACHE_HARNESS_SESSION"
+STARTING_SECONDS = 0.5
+"""Until its exec is done, a server being started shows its parent's environment, or none."""
 
 
 def watch(pids: list[int]) -> dict[int, int]:
@@ -29,10 +33,10 @@ def watch(pids: list[int]) -> dict[int, int]:
     return watched
 
 
-def groups_left(watched: dict[int, int]) -> set[int]:
-    """Process groups registered at the moment the session ended."""
+def groups_left(watched: dict[int, int]) -> tuple[set[int], bool]:
+    """Process groups registered at the moment the session ended; whether that was in order."""
     groups: set[int] = set()
-    pending = b""
+    pending, orderly = b"", False
     while -1 not in watched:
         ready, _, _ = select.select([0, *watched], [], [])
         if 0 in ready:
@@ -41,10 +45,14 @@ def groups_left(watched: dict[int, int]) -> set[int]:
                 break
             *lines, pending = (pending + data).split(b"\n")
             for line in lines:
-                (groups.add if line[:1] == b"+" else groups.discard)(int(line[1:]))
+                if line == b".":
+                    orderly = True
+                else:
+                    (groups.add if line[:1] == b"+" else groups.discard)(int(line[1:]))
         if any(fd in ready for fd in watched):
             break
-    return groups
+    os.close(0)  # from now on nothing can be registered that would be missed
+    return groups, orderly
 
 
 def marked(session: str) -> list[int]:
@@ -76,12 +84,14 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     print("ready", flush=True)
-    for leader in groups_left(watch([int(pid) for pid in pids])):
+    groups, orderly = groups_left(watch([int(pid) for pid in pids]))
+    for leader in groups:
         kill(leader, group=True)
-    while strays := marked(session):
+    deadline = time.monotonic() + (0 if orderly else STARTING_SECONDS)
+    while (strays := marked(session)) or time.monotonic() < deadline:
         for pid in strays:
             kill(pid, group=False)
-        select.select([], [], [], 0.01)
+        select.select([], [], [], 0.01 if strays else 0.05)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import PurePath
+from pathlib import Path
 from shutil import which
 
 from harness.errors import UsageProblem
@@ -26,6 +26,10 @@ def parse_launcher(text: str | None) -> tuple[str, ...]:
         raise UsageProblem(
             f"--llama-launcher={text!r}: no such program", hint="it must be on the PATH or a path"
         )
-    if PurePath(words[0]).name == "gdb" and not _GDB_SCRIPTED.intersection(words):
-        return (words[0], *_GDB_BATCH, *words[1:])
-    return words
+    program, *rest = words
+    if "/" in program:  # servers are started in another directory
+        program = str(Path(program).absolute())
+    options = {word.partition("=")[0] for word in rest}
+    if Path(program).name == "gdb" and not _GDB_SCRIPTED & options:
+        return (program, *_GDB_BATCH, *rest)
+    return (program, *rest)

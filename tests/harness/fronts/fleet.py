@@ -1,0 +1,209 @@
+"""The real llama-servers behind a front: one for each adapter setting, each on a UNIX socket."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+_POLL_SECONDS = 0.002
+_STOP_SECONDS = 5.0
+
+Body = dict[str, Any]
+"""A JSON object, of a request or of a reply."""
+
+Scales = tuple[float, ...]
+"""One scale for each loaded adapter: what tells the servers of a fleet apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """The arguments the harness gave, taken apart where a front has a say."""
+
+    words: tuple[str, ...]
+    """Without host, port and adapters."""
+    adapters: tuple[str, ...]
+    scales: Scales
+
+    @classmethod
+    def parse(cls, arguments: Sequence[str]) -> CommandLine:
+        """Reads the arguments of a llama-server as the harness writes them."""
+        words = list(arguments)
+        _take(words, "--host")
+        _take(words, "--port")
+        pairs = [entry.rpartition(":") for entry in _take(words, "--lora-scaled").split(",")]
+        loaded = [(path, float(scale)) for path, _, scale in pairs if path]
+        paths, scales = tuple(path for path, _ in loaded), tuple(scale for _, scale in loaded)
+        return cls(tuple(words), paths, scales)
+
+    @property
+    def parallel(self) -> int:
+        """How many slots each server has."""
+        return int(self.words[self.words.index("--parallel") + 1])
+
+    def replaced(self, flag: str, value: str) -> CommandLine:
+        """With another value for a flag, given or not."""
+        words = list(self.words)
+        _take(words, flag)
+        return replace(self, words=(*words, flag, value))
+
+    def under(self, scales: Scales, host: str) -> list[str]:
+        """The arguments of a server that has these scales server-wide."""
+        loaded = zip(self.adapters, scales, strict=True)
+        pairs = ",".join(f"{path}:{scale}" for path, scale in loaded)
+        return [*self.words, "--host", host, *(["--lora-scaled", pairs] if pairs else [])]
+
+
+def _take(words: list[str], flag: str) -> str:
+    """Removes a flag, and gives the value it had; empty where it was not given."""
+    if flag not in words:
+        return ""
+    position = words.index(flag)
+    value = words[position + 1]
+    del words[position : position + 2]
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP reply."""
+
+    status: int
+    content: bytes
+    content_type: str = "application/json"
+
+    @classmethod
+    def of(cls, data: object, status: int = 200) -> Answer:
+        """A reply with JSON."""
+        return cls(status, json.dumps(data).encode())
+
+    @classmethod
+    def refusal(cls, message: str) -> Answer:
+        """An error as llama-server words it."""
+        error = {"code": 500, "message": message, "type": "server_error"}
+        return cls.of({"error": error}, status=500)
+
+    def json(self) -> Any:
+        """The data in it."""
+        return json.loads(self.content)
+
+
+class _Connection(http.client.HTTPConnection):
+    """An HTTP connection over a UNIX socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost")
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(self._path)
+
+
+class RealServer:
+    """One real llama-server, ready when the constructor returns.
+
+    `died` is called with the exit status when the process ends without being told to.
+    """
+
+    def __init__(self, command: Sequence[str], path: str, died: Callable[[int], None]) -> None:
+        self._path = path
+        self._died = died
+        self._told_to_end = False
+        self._process = subprocess.Popen(command)
+        threading.Thread(target=self._watch, daemon=True).start()
+        while not self._ready():
+            time.sleep(_POLL_SECONDS)
+
+    def request(self, method: str, path: str, content: bytes | None = None) -> Answer:
+        """Sends one request on a connection of its own, with the answer as it came."""
+        connection = _Connection(self._path)
+        try:
+            headers = {"Content-Type": "application/json", "Connection": "close"}
+            connection.request(method, path, content, headers)
+            reply = connection.getresponse()
+            kind = reply.getheader("Content-Type", "application/json")
+            return Answer(reply.status, reply.read(), kind)
+        finally:
+            connection.close()
+
+    def post(self, path: str, body: Body) -> Answer:
+        """`request` with JSON."""
+        return self.request("POST", path, json.dumps(body).encode())
+
+    def slot(self, number: int, action: str, filename: str = "") -> None:
+        """Saves, restores or erases a slot; the front must have given `--slot-save-path`."""
+        answer = self.post(f"/slots/{number}?action={action}", {"filename": filename})
+        assert answer.status == 200, answer.content
+
+    def kill(self) -> None:
+        """As a crash does: without a chance to say anything."""
+        self._process.kill()
+
+    def end(self) -> None:
+        """Ends the process in good order."""
+        self._told_to_end = True
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        with contextlib.suppress(FileNotFoundError):
+            Path(self._path).unlink()
+
+    def _ready(self) -> bool:
+        try:
+            return self.request("GET", "/health").status == 200
+        except (OSError, http.client.HTTPException):
+            return False  # not yet; should it have died, `_watch` ends us
+
+    def _watch(self) -> None:
+        status = self._process.wait()
+        if not self._told_to_end:
+            self._died(status)
+
+
+class Fleet:
+    """Real servers by the scales they have, started when first asked for."""
+
+    def __init__(self, program: str, line: CommandLine) -> None:
+        self._program = program
+        self.line = line
+        self._servers: dict[Scales, RealServer] = {}
+        self.first = self.server(line.scales)
+        """The one with the server-wide scales of the start."""
+
+    def server(self, scales: Scales) -> RealServer:
+        """The server with these scales."""
+        if scales not in self._servers:
+            # Relative to the working directory: a UNIX socket's path may have 107 characters.
+            path = f"{os.getpid()}.{len(self._servers)}.sock"
+            command = [self._program, *self.line.under(scales, path)]
+            self._servers[scales] = RealServer(command, path, self._died)
+        return self._servers[scales]
+
+    def running(self) -> tuple[RealServer, ...]:
+        """Every server started so far."""
+        return tuple(self._servers.values())
+
+    def end(self) -> None:
+        """Ends all of them."""
+        for server in self.running():
+            server.end()
+
+    def _died(self, status: int) -> None:
+        """One has died: so do we, in the same way, for the harness to see."""
+        if status < 0:
+            os.kill(os.getpid(), signal.Signals(-status))
+        os._exit(status)

@@ -1,0 +1,76 @@
+"""Runs scenarios on a front, the way anybody runs them on a llama-server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+
+from harness.ledger import Verdict
+
+ROOT = Path(__file__).parents[3]
+
+Outcome = tuple[Verdict, tuple[str, ...]]
+"""What came of one scenario: the verdict and the failed `step: kind` pairs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What came of one run of pytest."""
+
+    outcomes: Mapping[str, Outcome]
+    """By test function and variant: `test_article-wide1`."""
+    returncode: int
+    output: str
+
+
+def write_front(directory: Path, *, real: Path, fault: str) -> Path:
+    """An executable front with this fault, in front of the `real` llama-server."""
+    script = directory / f"front-{fault}"
+    # Without site-packages it starts in half the time; it needs nothing from there.
+    text = f"""\
+        #!{sys.executable} -IS
+        import sys
+
+        sys.path.insert(0, {str(ROOT)!r})
+        from tests.harness.fronts.front import main
+
+        main(real={str(real)!r}, fault={fault!r})
+        """
+    script.write_text(dedent(text), encoding="utf-8")
+    script.chmod(0o755)
+    return script
+
+
+def run(front: Path, configuration: str, *options: str, select: str = "not slow") -> Trial:
+    """Runs the LoRA scenarios of one configuration: `np1-kvu-completion`."""
+    ledger = front.with_name(f"{configuration}.jsonl")
+    command = [
+        *(sys.executable, "-m", "pytest", "tests/cache/test_lora.py", "-q"),
+        *("-k", configuration, "-m", select, "-p", "no:cacheprovider"),
+        *(f"--basetemp={front.with_name(configuration)}", f"--llama-bin={front}"),
+        *(f"--llama-report={ledger}", *options),
+    ]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False
+    )
+    output = done.stdout + done.stderr
+    assert ledger.exists(), output
+    rows = [json.loads(line) for line in ledger.read_text(encoding="utf-8").splitlines()]
+    outcomes = {
+        _name(row, configuration): (Verdict(row["verdict"]), tuple(row["signature"]))
+        for row in rows
+        if row["row"] == "verdict"
+    }
+    return Trial(outcomes, done.returncode, output)
+
+
+def _name(row: Mapping[str, str], configuration: str) -> str:
+    """The test function with what its id has beside the configuration."""
+    return row["scenario"].partition("::")[2] + row["configuration"].removeprefix(configuration)

@@ -1,0 +1,80 @@
+"""A user's own model: taken for what its metadata says, refused in one line when unusable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gguf
+import pytest
+
+from harness.errors import UsageProblem
+from harness.memory import Memory
+from harness.models.synthetic.store import generated
+from harness.models.user import user_model
+
+MODEL = generated()
+A, B = (adapter.path for adapter in MODEL.adapters.values())
+
+
+def test_model_and_adapters() -> None:
+    model = user_model(MODEL.file.path, [A, B])
+    assert model.file == MODEL.file
+    assert model.adapters == MODEL.adapters
+    assert model.memory is Memory.DENSE
+    assert model.oracle is None
+
+
+def test_a_model_without_adapters() -> None:
+    assert user_model(MODEL.file.path, []).adapters == {}
+
+
+@pytest.mark.parametrize("part", [0, 3, 1000, 200_000, -1])
+def test_a_truncated_file_is_refused(tmp_path: Path, part: int) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(MODEL.file.path.read_bytes()[:part])
+    with pytest.raises(UsageProblem, match=r"model\.gguf is not a whole GGUF file") as problem:
+        user_model(path, [])
+    assert "\n" not in str(problem.value)
+    with pytest.raises(UsageProblem, match="--llama-lora"):
+        user_model(MODEL.file.path, [path])
+
+
+def test_missing_files() -> None:
+    with pytest.raises(UsageProblem, match=r"--llama-model=nowhere\.gguf: no such file"):
+        user_model(Path("nowhere.gguf"), [])
+    with pytest.raises(UsageProblem, match=r"--llama-lora=nowhere\.gguf: no such file"):
+        user_model(MODEL.file.path, [Path("nowhere.gguf")])
+
+
+def test_files_mixed_up() -> None:
+    with pytest.raises(UsageProblem, match="is an adapter, not a model"):
+        user_model(A, [])
+    with pytest.raises(UsageProblem, match="is not a LoRA adapter"):
+        user_model(MODEL.file.path, [MODEL.file.path])
+    with pytest.raises(UsageProblem, match="3 times"):
+        user_model(MODEL.file.path, [A, B, A])
+
+
+@pytest.mark.parametrize(
+    ("keys", "memory"),
+    [
+        ({}, Memory.DENSE),
+        ({"attention.head_count": 4}, Memory.DENSE),
+        ({"attention.sliding_window": 128, "attention.head_count": 4}, Memory.SWA),
+        ({"ssm.state_size": 16, "attention.head_count": 0}, Memory.RECURRENT),
+        ({"ssm.state_size": 16}, Memory.RECURRENT),
+        ({"ssm.state_size": 16, "attention.head_count": 4}, Memory.HYBRID),
+        ({"shortconv.l_cache": 3, "attention.head_count": 4}, Memory.HYBRID),
+    ],
+)
+def test_the_memory_kind_is_read_from_the_file(
+    tmp_path: Path, keys: dict[str, int], memory: Memory
+) -> None:
+    path = tmp_path / "model.gguf"
+    writer = gguf.GGUFWriter(path, "some")
+    for key, value in keys.items():
+        writer.add_uint32(f"some.{key}", value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    assert user_model(path, []).memory is memory

@@ -1,0 +1,41 @@
+"""The `llama-harness` command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.builds.build import Build
+from harness.cli import EXIT_USAGE, main
+
+
+def test_probe(llama_build: Build, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["probe", str(llama_build.origin.path)]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["commit"] == llama_build.capabilities.commit
+    assert facts["sha256"] == llama_build.sha256
+
+
+def test_a_bad_binary_is_one_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["probe", "/bin/true"]) == EXIT_USAGE
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("llama-harness: /bin/true is not a llama-server")
+    assert err.count("\n") == 1
+
+
+def test_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["model", "--dir", str(tmp_path)]) == 0
+    words = capsys.readouterr().out.split()
+    assert words[::2] == ["--model", "--lora-scaled"]
+    assert Path(words[1]).is_file()
+    assert [Path(part.split(":")[0]).is_file() for part in words[3].split(",")] == [True, True]
+
+
+def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([])
+    assert left.value.code == 2
+    assert "COMMAND" in capsys.readouterr().err

@@ -1,0 +1,356 @@
+"""The plugin as people use it: subprocesses of pytest on the suite, and on files made here."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import stat
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.builds.build import Build
+from harness.models.synthetic.store import generated
+
+ROOT = Path(__file__).parents[2]
+NP1 = "np1-kvu-completion"
+WORKERS = pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["plain", "n2"])
+
+SCENARIO = """
+import pytest
+from harness.expect import Claim
+from harness.prompts import Route, prose
+from harness.scenario import NO_FIELD
+
+P, Q = prose("P", 150), prose("Q", 150)
+
+@pytest.mark.parametrize("case", ["{case}"])
+def {name}(scenario, case):
+    with scenario(Route.COMPLETION, adapters={{"A": 0.0}}, parallel=1, {fields}) as s:
+        s.ask("{step}", P, lora=NO_FIELD)
+        s.ask("Q", Q, lora=NO_FIELD)
+        s.ask("P again", P, lora=NO_FIELD, reuse=Claim.PROMISED)
+"""
+
+
+def write_scenario(
+    pytester: pytest.Pytester,
+    *,
+    name: str = "test_made_here",
+    case: str = "np1-kvu",
+    step: str = "P",
+    cache_ram: int = 64,
+) -> None:
+    text = SCENARIO.format(name=name, case=case, step=step, fields=f"cache_ram={cache_ram}")
+    pytester.makepyfile(test_lora=text)
+    pytester.makeini("[pytest]\n")
+
+
+def suite(*options: str, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Runs pytest in the clone, as typed there."""
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options],
+        cwd=ROOT,
+        env={**os.environ, **(environ or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def executable(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+@WORKERS
+def test_known_bugs_are_expected_on_the_projects_own_server(
+    llama_build: Build, tmp_path: Path, workers: tuple[str, ...]
+) -> None:
+    if not llama_build.origin.provided:
+        pytest.skip("known bugs are recorded for the wheel")
+    ledger, junit = tmp_path / "ledger.jsonl", tmp_path / "junit.xml"
+    done = suite(
+        "-k", f"article and {NP1}", f"--llama-report={ledger}", f"--junitxml={junit}", *workers
+    )
+    assert done.returncode == 0, done.stdout
+    assert "2 xfailed" in done.stdout
+    assert re.search(r"test_article +0/751 1/675 0/759 +known bug +#30275", done.stdout)
+    assert "scenarios: 2 known bug" in done.stdout
+    run, *requests, verdict = rows(ledger)[:5]
+    assert [run["row"], *(r["row"] for r in requests), verdict["row"]] == (
+        ["run", "request", "request", "request", "verdict"]
+    )
+    assert run["builds"][0]["sha256"] == llama_build.sha256
+    assert verdict["signature"] == ["glass + tail: lost_reuse"]
+    assert "face thou viewest" not in ledger.read_text()
+    names = {p.get("name"): p.get("value") for p in ET.parse(junit).iter("property")}
+    assert names["verdict"] == "known bug"
+    assert names["cache_n/prompt_n"] == "0/751 1/675 0/759"
+    assert names["issue"] == "#30275"
+
+
+def test_what_fails_fails_on_a_server_a_person_passed(llama_build: Build, tmp_path: Path) -> None:
+    binary, keep = f"--llama-bin={llama_build.origin.path}", tmp_path / "keep"
+    done = suite("-k", f"article and {NP1}-wide0", binary, f"--llama-keep={keep}")
+    assert done.returncode == 1
+    assert re.search(
+        r"3 glass \+ tail +759 tokens +A 0.5 +A at 0.5 +751 +751 +0/759 +lost", done.stdout
+    )
+    assert "glass + tail: lost_reuse: 751 tokens were read again for nothing" in done.stdout
+    assert "| " in done.stdout  # the log slice
+    assert "lora change" in done.stdout
+    (kept,) = keep.iterdir()
+    assert f"logs: {kept}" in done.stdout
+    assert "stop processing" in (kept / "server.log").read_text()
+    (again,) = re.findall(r"^run again: pytest (.*)$", done.stdout, re.MULTILINE)
+    assert suite(*shlex.split(again)).returncode == 1
+    assert "1 failed" in suite(*shlex.split(again)).stdout
+    expected = suite(*shlex.split(again), "--known-bugs=xfail")
+    assert (expected.returncode, "1 xfailed" in expected.stdout) == (0, True)
+
+
+def test_a_known_bug_that_is_gone_is_red(pytester: pytest.Pytester, llama_build: Build) -> None:
+    """A scenario with a known bug's name that holds: red, unless known bugs are not accepted."""
+    write_scenario(pytester, name="test_article", case="np1-kvu-chat-wide0")
+    binary = f"--llama-bin={llama_build.origin.path}"
+    if not llama_build.origin.provided:
+        pytest.skip("known bugs are recorded for the wheel")
+    gone = pytester.runpytest_subprocess("--known-bugs=xfail", binary)
+    gone.assert_outcomes(failed=1)
+    gone.stdout.fnmatch_lines(["*XPASS(strict): known bug #30275 does not show*fixed upstream?*"])
+    gone.stdout.fnmatch_lines(["*test_lora.py::test_article*known bug gone*#30275*"])
+    pytester.runpytest_subprocess("--known-bugs=fail", binary).assert_outcomes(passed=1)
+    pytester.runpytest_subprocess(binary).assert_outcomes(passed=1)  # auto
+
+
+def test_another_signature_than_the_known_one_is_red(
+    pytester: pytest.Pytester, llama_build: Build
+) -> None:
+    if not llama_build.origin.provided:
+        pytest.skip("known bugs are recorded for the wheel")
+    write_scenario(pytester, name="test_article", case="np1-kvu-chat-wide0", cache_ram=0)
+    result = pytester.runpytest_subprocess(
+        "--known-bugs=xfail", f"--llama-bin={llama_build.origin.path}"
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*: P again: lost_reuse",
+            "the known bug #30275 shows as glass + tail: lost_reuse",
+        ]
+    )
+
+
+BAD_BINARIES = {
+    "missing": (None, "does not exist"),
+    "not_a_server": ("#!/bin/sh\necho hello\n", "is not a llama-server"),
+    "loader": (
+        "#!/bin/sh\n"
+        "echo 'x: error while loading shared libraries: libgomp.so.1: cannot open' >&2\n"
+        "exit 127\n",
+        "libgomp1",
+    ),
+    "wrong_architecture": ("\x7fELF\x02\x01\x01" + "\0" * 57, "cannot be run"),
+}
+
+
+@WORKERS
+@pytest.mark.parametrize("bad", BAD_BINARIES)
+def test_a_bad_binary_is_a_usage_error(tmp_path: Path, bad: str, workers: tuple[str, ...]) -> None:
+    text, words = BAD_BINARIES[bad]
+    path = tmp_path / "llama-server"
+    if text is not None:
+        executable(path, text)
+    done = suite(f"--llama-bin={path}", *workers)
+    assert done.returncode == 4
+    (line,) = [line for line in done.stderr.splitlines() if line.strip()]
+    assert line.startswith("ERROR: ")
+    assert words in line
+
+
+@WORKERS
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--llama-model=nowhere.gguf"], "--llama-model=nowhere.gguf: no such file"),
+        (["--llama-lora=x.gguf"], "--llama-lora needs --llama-model"),
+        (["--llama-arg=--port 80"], "--llama-arg may not give --port"),
+        (["--llama-arg=--no-such"], "no flag --no-such"),
+        (["--llama-launcher=no-such-program"], "no such program"),
+        (["--llama-report=/nowhere/x.jsonl"], "--llama-report=/nowhere/x.jsonl cannot be written"),
+        (["--llama-report=/dev/full"], "No space left on device"),
+        (["--llama-keep=/dev/null/x"], "--llama-keep=/dev/null/x cannot be written"),
+    ],
+)
+def test_bad_options_are_usage_errors(
+    options: list[str], words: str, workers: tuple[str, ...]
+) -> None:
+    done = suite(*options, *workers)
+    assert done.returncode == 4
+    assert "Traceback" not in done.stdout + done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.strip()]
+    assert words in line
+
+
+@WORKERS
+def test_contradicting_arguments_are_listed_as_not_tested(workers: tuple[str, ...]) -> None:
+    done = suite("-k", NP1, "-m", "not slow", "--llama-arg=--parallel 2", *workers)
+    assert done.returncode == 5
+    assert re.search(
+        r"^not tested: \d+ scenario configurations: "
+        r"needs --parallel 1, --llama-arg gives --parallel 2$",
+        done.stdout,
+        re.MULTILINE,
+    )
+
+
+def test_a_flag_the_build_lacks_is_unsupported(llama_build: Build, tmp_path: Path) -> None:
+    """Found by probing: this one's help does not know of --kv-unified."""
+    old = executable(
+        tmp_path / "llama-server",
+        f"#!/bin/sh\ncase $1 in\n"
+        f"--help) {llama_build.origin.path} --help | grep -v -e --kv-unified;;\n"
+        f'*) exec {llama_build.origin.path} "$@";;\nesac\n',
+    )
+    done = suite("-k", f"article and {NP1}", f"--llama-bin={old}")
+    assert done.returncode == 5
+    assert "unsupported: 2 scenario configurations: the build has no --kv-unified" in done.stdout
+
+
+@pytest.fixture
+def without_server(tmp_path: Path) -> dict[str, str]:
+    """An environment in which no llama-server is found: no PATH, and the wheel is hidden."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as u\n"
+        "find = u.find_spec\n"
+        "u.find_spec = lambda n, p=None: None if n.startswith('skulk') else find(n, p)\n"
+    )
+    return {"PATH": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+
+
+@WORKERS
+def test_no_server_at_all(without_server: dict[str, str], workers: tuple[str, ...]) -> None:
+    done = suite(*workers, environ=without_server)
+    assert done.returncode == 4
+    assert "ERROR: no llama-server was found (pass --llama-bin=PATH" in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_without_a_server_the_rest_still_works(without_server: dict[str, str]) -> None:
+    done = suite("tests/harness/test_expect.py", environ=without_server)
+    assert done.returncode == 0, done.stdout
+    assert suite("--collect-only", environ=without_server).returncode == 0
+
+
+def test_a_project_that_only_has_the_plugin_installed(
+    pytester: pytest.Pytester, without_server: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in without_server.items():
+        monkeypatch.setenv(name, value)
+    pytester.makepyfile("def test_theirs(): pass")
+    result = pytester.runpytest_subprocess()
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*llama-server*")
+
+
+@WORKERS
+def test_two_builds_side_by_side(
+    llama_build: Build, tmp_path: Path, workers: tuple[str, ...]
+) -> None:
+    wrapped = executable(tmp_path / "other", f'#!/bin/sh\nexec {llama_build.origin.path} "$@"\n')
+    binaries = [f"--llama-bin={path}" for path in (llama_build.origin.path, wrapped)]
+    done = suite("-k", f"same_slot and {NP1}", *binaries, *workers)
+    assert done.returncode == 0, done.stdout
+    assert "scenarios: 2 holds" in done.stdout
+    assert done.stdout.count("test_lora.py::test_other_adapter_in_the_same_slot ") == 2
+
+
+@pytest.mark.parametrize(("unified", "count"), [("on", 2), ("off", 2), ("both", 4)])
+def test_unified_kv_can_be_chosen(unified: str, count: int) -> None:
+    done = suite(
+        "--collect-only", "-q", "-k", "same_slot and completion", f"--llama-kv-unified={unified}"
+    )
+    ids = [line for line in done.stdout.splitlines() if "::" in line]
+    assert len(ids) == count
+    assert all(("-kvu-" in line) == (unified == "on") for line in ids) or unified == "both"
+
+
+def test_a_users_own_model_is_judged_like_the_generated_one(llama_build: Build) -> None:
+    """The same files, as a person passes them: no oracle, cold runs only."""
+    model = generated()
+    options = [f"--llama-model={model.file.path}"]
+    options += [f"--llama-lora={adapter.path}" for adapter in model.adapters.values()]
+    options += [f"--llama-bin={llama_build.origin.path}", "-k", NP1, "-m", "not slow"]
+    judged = suite(*options)
+    by_cell = suite(*options[3:])
+    assert "answers judged by: cold runs" in judged.stdout
+    assert "answers judged by: cell and cold runs" in by_cell.stdout
+    table = re.compile(r"^test_lora\.py::.*$", re.MULTILINE)
+    assert table.findall(judged.stdout) == table.findall(by_cell.stdout) != []
+
+
+def test_a_user_without_adapters_gets_the_rest_listed(llama_build: Build) -> None:
+    model = generated()
+    done = suite(f"--llama-model={model.file.path}", "-k", f"everywhere and {NP1}")
+    assert done.returncode == 0
+    assert "not tested: 2 scenario configurations: needs adapter A: see --llama-lora" in done.stdout
+    assert "1 holds" in done.stdout
+
+
+def test_a_ledger_that_breaks_off_is_said_and_red(
+    pytester: pytest.Pytester, llama_build: Build
+) -> None:
+    write_scenario(pytester)
+    pytester.makeconftest(
+        "import errno, harness.ledger\n"
+        "def full(self, row): raise OSError(errno.ENOSPC, 'No space left on device')\n"
+        "harness.ledger.Ledger.add = full\n"
+    )
+    binary = f"--llama-bin={llama_build.origin.path}"
+    result = pytester.runpytest_subprocess(binary, "--llama-report=ledger.jsonl")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        ["ERROR: --llama-report: ledger.jsonl is incomplete: No space left*"]
+    )
+
+
+def test_a_path_as_a_word_of_its_own(tmp_path: Path, llama_build: Build) -> None:
+    """pytest would take it for its root directory and lose the configuration of the suite."""
+    done = suite("--llama-bin", str(llama_build.origin.path.resolve()), "-k", NP1, "--co")
+    assert done.returncode == 4
+    assert "ERROR: write --llama-bin=" in done.stderr
+
+
+def test_a_server_that_does_not_start_is_shown_with_its_log(
+    pytester: pytest.Pytester, llama_build: Build
+) -> None:
+    write_scenario(pytester)
+    binary = f"--llama-bin={llama_build.origin.path}"
+    result = pytester.runpytest_subprocess(binary, "--llama-arg=-ctk nonsense")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        ["llama-server ended with exit code *", "  command: */llama-server *-ctk nonsense*"]
+    )
+    result.stdout.fnmatch_lines(["scenarios: 1 error"])
+
+
+def test_help_lists_the_options() -> None:
+    done = suite("--help")
+    assert done.returncode == 0
+    for option in ("bin", "model", "lora", "arg", "launcher", "kv-unified", "report", "keep"):
+        assert f"--llama-{option}" in done.stdout
+    assert "--known-bugs" in done.stdout

@@ -1,0 +1,187 @@
+"""Scenarios on a real server: what they record, and how each kind of failure comes out."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.bench import Bench
+from harness.expect import Claim
+from harness.prompts import Route, prose
+from harness.report.failure import failure_text
+from harness.scenario import NO_FIELD, Scenario, ScenarioFailed
+from harness.server.process import ServerExited
+
+P, Q = prose("P", 200), prose("Q", 200)
+
+Make = Callable[..., Scenario]
+
+
+@pytest.fixture
+def make(llama_bench: Bench, tmp_path: Path) -> Make:
+    def make(route: Route = Route.COMPLETION, seconds: float = 30.0, **fields: object) -> Scenario:
+        adapters = {"A": 0.0}
+        return Scenario(
+            bench=llama_bench,
+            config=llama_bench.config(adapters, **{"parallel": 1, "cache_ram": 64} | fields),
+            adapters=adapters,
+            route=route,
+            directory=tmp_path,
+            seconds=seconds,
+        )
+
+    return make
+
+
+def end(pid: int, number: signal.Signals) -> None:
+    """Signals one of our servers and waits for its end, which is left for the product to see."""
+    os.kill(pid, number)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+
+@pytest.mark.parametrize("route", list(Route))
+def test_what_a_step_records(make: Make, route: Route) -> None:
+    with make(route) as s:
+        first = s.ask("P", P, lora={"A": 0.5}, slot=0)
+        s.ask("P, next turn", P.then(first.text, "?"), lora={"A": 0.5}, reuse=Claim.PROMISED)
+    seed, turn = (step.row for step in s.steps)
+    assert (seed.step, seed.route, seed.slot_asked) == ("P", route, 0)
+    assert (seed.lora, seed.setting) == ({"A": 0.5}, {"A": 0.5})
+    assert (seed.possible, seed.expected) == (0, (0, 0))
+    # The next turn may reuse the prompt and all generated tokens but the last.
+    assert turn.possible == seed.prompt_tokens + 4 - 1
+    assert turn.expected == (turn.possible, turn.possible)
+    assert turn.cache_n == turn.possible
+    assert turn.answer is not None
+    assert "cell" in turn.answer
+    assert "cold run" in turn.answer
+    assert s.signature() == ()
+    assert all(step.log and "stop processing" in step.log.text() for step in s.steps)
+
+
+def test_no_prompt_text_is_recorded(make: Make) -> None:
+    with make() as s:
+        s.ask("step", P, lora=NO_FIELD)
+    word = P.text.split()[3]
+    assert word not in repr([step.row for step in s.steps])
+    assert word not in s.server.log.path.read_text()
+
+
+def test_the_setting_in_force(make: Make) -> None:
+    with make() as s:
+        s.ask("explicit", P, lora={"A": 1.0}, reuse=Claim.UNJUDGED)
+        s.ask("left out", P, lora=NO_FIELD, reuse=Claim.UNJUDGED)
+        s.set_server_wide({"A": 0.5})
+        s.ask("left out again", P, lora=NO_FIELD, reuse=Claim.UNJUDGED)
+    assert [step.row.setting for step in s.steps] == [{"A": 1.0}, {}, {"A": 0.5}]
+    assert [step.row.lora for step in s.steps] == [{"A": 1.0}, None, None]
+
+
+def test_all_steps_run_and_every_failure_is_reported(make: Make, tmp_path: Path) -> None:
+    """With no prompt cache, what was promised is lost; the last step still runs."""
+    scenario = make(cache_ram=0)
+    with pytest.raises(ScenarioFailed) as failed, scenario as s:
+        for turn in (1, 2):
+            reuse = Claim.ALLOWED if turn == 1 else Claim.PROMISED
+            s.ask(f"P{turn}", P, lora=NO_FIELD, reuse=reuse)
+            s.ask(f"Q{turn}", Q, lora=NO_FIELD, reuse=reuse)
+    assert scenario.signature() == ("P2: lost_reuse", "Q2: lost_reuse")
+    assert str(failed.value) == "P2: lost_reuse, Q2: lost_reuse"
+    text = failure_text(scenario, title="title", rerun="pytest x", logs=str(tmp_path))
+    assert "P2: lost_reuse: 199 tokens were read again for nothing" in text  # all but the BOS
+    assert "stop processing" in text
+    assert P.text[:20] not in text
+    assert text.splitlines()[-1] == "run again: pytest x"
+
+
+def test_a_crash_is_a_crash(make: Make) -> None:
+    scenario = make()
+    with pytest.raises(ScenarioFailed), scenario as s:
+        s.ask("P", P, lora=NO_FIELD)
+        end(s.server.pid, signal.SIGSEGV)
+        s.ask("Q", Q, lora=NO_FIELD)
+        raise AssertionError("the scenario goes on without a server")
+    assert scenario.signature() == ("Q: crash",)
+    ((_, message),) = scenario.steps[-1].row.failures
+    assert message == "llama-server was killed by SIGSEGV"
+    assert "command: " in scenario.steps[-1].details[0]
+
+
+def test_a_crash_after_the_last_reply(make: Make) -> None:
+    scenario = make()
+    with pytest.raises(ScenarioFailed), scenario as s:
+        s.ask("P", P, lora=NO_FIELD)
+        end(s.server.pid, signal.SIGKILL)
+    assert scenario.signature() == ("end: crash",)
+
+
+def test_a_hang_is_a_hang_and_ends_before_the_test_does(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.server.process._STOP_SECONDS", 0.1)  # a stopped one ignores TERM
+    scenario = make(seconds=1.0)
+    with pytest.raises(ScenarioFailed), scenario as s:
+        os.kill(s.server.pid, signal.SIGSTOP)
+        s.ask("Q", Q, lora=NO_FIELD)
+    assert scenario.signature() == ("Q: hang",)
+
+
+def test_a_refusal_is_told_in_the_servers_words(make: Make) -> None:
+    scenario = make(ctx_size=256)
+    with pytest.raises(ScenarioFailed), scenario as s:
+        s.ask("too long", prose("too long", 400), lora=NO_FIELD)
+    assert scenario.signature() == ("too long: refused",)
+    ((_, message),) = scenario.steps[-1].row.failures
+    assert message == "POST /completion was refused with HTTP 400"
+    assert "context" in scenario.steps[-1].details[0]
+
+
+def test_a_server_that_does_not_start_is_no_verdict(make: Make, tmp_path: Path) -> None:
+    scenario = make(cache_type_k="nonsense")
+    with pytest.raises(ServerExited), scenario:
+        raise AssertionError("never begun")
+    assert scenario.steps == []
+
+
+def test_an_error_of_the_test_itself_is_not_hidden(make: Make) -> None:
+    scenario = make()
+    with pytest.raises(ZeroDivisionError), scenario as s:
+        pid = s.server.pid
+        raise ZeroDivisionError
+    assert not psutil.pid_exists(pid)
+
+
+def test_steps_state_every_adapter_and_have_their_own_name(make: Make) -> None:
+    with make() as s:
+        s.ask("P", P, lora=NO_FIELD)
+        with pytest.raises(AssertionError, match="two steps"):
+            s.ask("P", P, lora=NO_FIELD)
+        with pytest.raises(AssertionError, match="every loaded adapter"):
+            s.ask("Q", Q, lora={"B": 1.0})
+
+
+def test_an_empty_field_needs_server_wide_scales_of_zero(make: Make) -> None:
+    with make() as s:
+        s.set_server_wide({"A": 1.0})
+        with pytest.raises(AssertionError, match="means two things"):
+            s.ask("P", P, lora={})
+
+
+def test_a_crash_of_the_cold_server_is_told_and_mended(make: Make, llama_bench: Bench) -> None:
+    unseen = prose("cold crash", 150)
+    with make() as s:
+        s.ask("warm up", unseen, lora=NO_FIELD)
+    assert llama_bench._cold is not None
+    os.kill(llama_bench._cold.pid, signal.SIGKILL)
+    scenario = make()
+    with pytest.raises(ScenarioFailed), scenario as s:
+        s.ask("P", prose("another", 150), lora=NO_FIELD)
+    assert scenario.signature() == ("P: crash",)
+    assert "cold run: " in scenario.steps[0].row.failures[0][1]
+    with make() as s:
+        s.ask("P", prose("another", 150), lora=NO_FIELD)

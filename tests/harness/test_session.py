@@ -1,0 +1,71 @@
+"""What a run is about: prepared on the controller, handed to workers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from harness.builds.build import Build
+from harness.errors import UsageProblem
+from harness.models.synthetic.store import generated
+from harness.session import GENERATED, Session, prepare
+
+
+def prepared(build: Build, **changed: object) -> Session:
+    asked: dict[str, object] = {
+        "binaries": [str(build.origin.path)],
+        "environ": {},
+        "model": GENERATED,
+        "loras": [],
+        "args": [],
+        "launcher": None,
+    }
+    return prepare(**{**asked, **changed})  # type: ignore[arg-type]  # all as they are in `asked`
+
+
+def test_a_session_survives_being_handed_over(llama_build: Build) -> None:
+    session = prepared(llama_build, args=["-fa on", "--no-perf"])
+    assert session.extra_args == ("-fa", "on", "--no-perf")
+    assert Session.from_json(json.loads(json.dumps(session.to_json()))) == session
+
+
+def test_a_users_model(llama_build: Build) -> None:
+    model = generated()
+    a = str(model.adapters["A"].path)
+    session = prepared(llama_build, model=str(model.file.path), loras=[a])
+    assert list(session.model.adapters) == ["A"]
+    assert Session.from_json(json.loads(json.dumps(session.to_json()))) == session
+    assert "answers judged by: cold runs" in session.header()[1]
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"loras": ["x.gguf"]}, "--llama-lora needs --llama-model"),
+        ({"args": ["--no-such-flag"]}, "no flag --no-such-flag"),
+        ({"args": ["'unclosed"]}, "--llama-arg cannot be read"),
+        ({"args": ["--port 1"]}, "may not give --port"),
+        ({"launcher": "no-such-program --args"}, "no such program"),
+        ({"binaries": ["/bin/true"]}, "is not a llama-server"),
+        ({"model": "nowhere.gguf"}, "no such file"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line(
+    llama_build: Build, changed: dict[str, object], words: str
+) -> None:
+    with pytest.raises(UsageProblem) as problem:
+        prepared(llama_build, **changed)
+    assert words in str(problem.value)
+    assert "\n" not in str(problem.value)
+
+
+def test_facts_name_everything_that_decides(llama_build: Build) -> None:
+    facts = prepared(llama_build).facts(["pytest", "-x"])
+    (build,) = facts["builds"]
+    assert build["sha256"] == llama_build.sha256
+    assert build["commit"] == llama_build.capabilities.commit
+    assert facts["argv"] == ["pytest", "-x"]
+    assert set(facts["model"]["adapters"]) == {"A", "B"}
+    assert {"python", "pytest", "numpy", "gguf"} <= facts["versions"].keys()
+    json.dumps(facts)
