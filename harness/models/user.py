@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import gguf
-
 from harness.errors import UsageProblem
 from harness.memory import Memory
 from harness.models.files import sha256_of
+from harness.models.gguf_header import Scalar, read_metadata
 from harness.models.spec import Model, ModelFile
 
 LETTERS = "AB"
@@ -41,31 +40,24 @@ def user_model(path: Path, loras: Sequence[Path]) -> Model:
     )
 
 
-def _metadata(path: Path, option: str) -> dict[str, object]:
-    """The scalar metadata of a GGUF file, and proof that all of its tensors are there."""
+def _metadata(path: Path, option: str) -> dict[str, Scalar | None]:
     if not path.is_file():
         raise UsageProblem(f"{option}={path}: no such file")
     try:
-        reader = gguf.GGUFReader(path)
-        return {
-            name: field.contents()
-            for name, field in reader.fields.items()
-            if field.types and field.types[0] is not gguf.GGUFValueType.ARRAY
-        }
-    except (ValueError, IndexError, KeyError, OSError) as error:
+        return read_metadata(path)
+    except ValueError as error:
         raise UsageProblem(
             f"{option}={path} is not a whole GGUF file: {error}", hint="was the download cut short?"
         ) from None
+    except OSError as error:
+        raise UsageProblem(f"{option}={path} cannot be read: {error.strerror}") from None
 
 
-def _memory(metadata: dict[str, object]) -> Memory:
-    architecture = str(metadata.get("general.architecture", ""))
+def _memory(metadata: dict[str, Scalar | None]) -> Memory:
+    architecture = metadata.get("general.architecture")
     names = {name.removeprefix(f"{architecture}.") for name in metadata}
-    recurrent = any(name.startswith(("ssm.", "wkv.", "shortconv.")) for name in names)
-    if recurrent:
-        return (
-            Memory.HYBRID
-            if metadata.get(f"{architecture}.attention.head_count")
-            else (Memory.RECURRENT)
-        )
+    if any(name.startswith(("ssm.", "wkv.", "shortconv.")) for name in names):
+        # A model of both has a number of heads; some write 0 for none, some nothing at all.
+        heads = metadata.get(f"{architecture}.attention.head_count", 0)
+        return Memory.RECURRENT if heads == 0 else Memory.HYBRID
     return Memory.SWA if "attention.sliding_window" in names else Memory.DENSE

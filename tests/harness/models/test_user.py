@@ -63,6 +63,7 @@ def test_files_mixed_up() -> None:
         ({"attention.sliding_window": 128, "attention.head_count": 4}, Memory.SWA),
         ({"ssm.state_size": 16, "attention.head_count": 0}, Memory.RECURRENT),
         ({"ssm.state_size": 16}, Memory.RECURRENT),
+        ({"wkv.head_size": 64}, Memory.RECURRENT),
         ({"ssm.state_size": 16, "attention.head_count": 4}, Memory.HYBRID),
         ({"shortconv.l_cache": 3, "attention.head_count": 4}, Memory.HYBRID),
     ],

@@ -1,0 +1,138 @@
+"""The metadata of a GGUF file, and whether all of its tensors are there.
+
+`gguf.GGUFReader` does as much and more, but takes 11 s for a vocabulary of 262,000 tokens; this
+skips over arrays and takes 0.1 s.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
+
+_MAGIC = b"GGUF"
+_VERSIONS = (2, 3)
+_DEFAULT_ALIGNMENT = 32
+_SCALARS = {
+    GGUFValueType.UINT8: "<B",
+    GGUFValueType.INT8: "<b",
+    GGUFValueType.UINT16: "<H",
+    GGUFValueType.INT16: "<h",
+    GGUFValueType.UINT32: "<I",
+    GGUFValueType.INT32: "<i",
+    GGUFValueType.FLOAT32: "<f",
+    GGUFValueType.BOOL: "<?",
+    GGUFValueType.UINT64: "<Q",
+    GGUFValueType.INT64: "<q",
+    GGUFValueType.FLOAT64: "<d",
+}
+
+Scalar = int | float | bool | str
+
+
+def read_metadata(path: Path) -> dict[str, Scalar | None]:
+    """The metadata of a whole GGUF file; None for arrays, which are not read.
+
+    Raises `ValueError` for what is not GGUF, or ends too early.
+    """
+    with path.open("rb") as file:
+        try:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError:
+            raise ValueError("it is empty") from None
+        with data:
+            try:
+                return _Reader(data).metadata()
+            except struct.error:
+                raise ValueError("it ends within its header") from None
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Walks through the header; `at` is the offset of what comes next."""
+
+    data: mmap.mmap
+    at: int = 0
+
+    def metadata(self) -> dict[str, Scalar | None]:
+        if self.data[:4] != _MAGIC:
+            raise ValueError("it does not begin as one")
+        self.at = 4
+        if (version := self._number("<I")) not in _VERSIONS:
+            raise ValueError(f"its version {version} is not one of {_VERSIONS}")
+        tensors, keys = self._number("<Q"), self._number("<Q")
+        found: dict[str, Scalar | None] = {}
+        for _ in range(keys):
+            name = self._text()
+            found[name] = self._value(self._type())
+        self._check_tensors(tensors, found.get("general.alignment", _DEFAULT_ALIGNMENT))
+        return found
+
+    def _check_tensors(self, count: int, alignment: Scalar | None) -> None:
+        if not isinstance(alignment, int) or alignment < 1:
+            raise ValueError("its header makes no sense")
+        end = max((self._tensor_end() for _ in range(count)), default=0)
+        start = -(-self.at // alignment) * alignment
+        if count and start + end > len(self.data):
+            raise ValueError(f"{start + end - len(self.data)} bytes are missing at its end")
+
+    def _tensor_end(self) -> int:
+        """Where a tensor's bytes end, counted from the start of all tensors."""
+        self._text()
+        elements = 1
+        for _ in range(self._number("<I")):
+            elements *= self._number("<Q")
+        kind, offset = self._number("<I"), self._number("<Q")
+        try:
+            block, size = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
+        except (ValueError, KeyError):
+            return offset  # a type newer than our gguf package
+        return offset + elements // block * size
+
+    def _value(self, kind: GGUFValueType) -> Scalar | None:
+        """A scalar; None for an array, which is skipped."""
+        if kind is GGUFValueType.STRING:
+            return self._text()
+        if kind is not GGUFValueType.ARRAY:
+            value: Scalar = self._unpack(_SCALARS[kind])
+            return value
+        of, length = self._type(), self._number("<Q")
+        if of in _SCALARS:
+            self.at += struct.calcsize(_SCALARS[of]) * length
+        else:
+            for _ in range(length):
+                self._skip(of)
+        return None
+
+    def _skip(self, kind: GGUFValueType) -> None:
+        if kind is GGUFValueType.STRING:
+            self.at += 8 + int.from_bytes(self.data[self.at : self.at + 8], "little")
+            if self.at > len(self.data):
+                raise ValueError("it ends within its header")
+        else:
+            self._value(kind)
+
+    def _type(self) -> GGUFValueType:
+        try:
+            return GGUFValueType(self._number("<I"))
+        except ValueError:
+            raise ValueError("its header makes no sense") from None
+
+    def _text(self) -> str:
+        length = self._number("<Q")
+        if self.at + length > len(self.data):
+            raise ValueError("it ends within its header")
+        self.at += length
+        return self.data[self.at - length : self.at].decode("utf-8", errors="replace")
+
+    def _number(self, layout: str) -> int:
+        return int(self._unpack(layout))
+
+    def _unpack(self, layout: str) -> int | float | bool:
+        (value,) = struct.unpack_from(layout, self.data, self.at)
+        self.at += struct.calcsize(layout)
+        found: int | float | bool = value
+        return found

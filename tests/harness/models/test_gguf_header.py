@@ -1,0 +1,77 @@
+"""Reading the header of GGUF files, whole and damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gguf
+import pytest
+
+from harness.models.gguf_header import read_metadata
+from harness.models.synthetic.store import generated
+
+MODEL = generated().file.path
+
+
+def test_it_agrees_with_the_gguf_package() -> None:
+    fields = gguf.GGUFReader(MODEL).fields
+    expected = {
+        name: None if field.types[0] is gguf.GGUFValueType.ARRAY else field.contents()
+        for name, field in fields.items()
+        if not name.startswith("GGUF.")
+    }
+    assert read_metadata(MODEL) == expected
+
+
+def test_every_type_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "types.gguf"
+    writer = gguf.GGUFWriter(path, "some")
+    for kind in ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"):
+        getattr(writer, f"add_{kind}")(kind, 7)
+    writer.add_float32("float32", 0.5)
+    writer.add_float64("float64", 0.25)
+    writer.add_bool("bool", True)
+    writer.add_string("string", "text")
+    writer.add_array("numbers", [1, 2, 3])
+    writer.add_array("texts", ["a", "bb"])
+    writer.add_string("last", "end")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    found = read_metadata(path)
+    assert {found[f"{sign}int{bits}"] for sign in ("", "u") for bits in (8, 16, 32, 64)} == {7}
+    assert (found["float32"], found["float64"], found["bool"]) == (0.5, 0.25, True)
+    assert (found["string"], found["last"]) == ("text", "end")
+    assert (found["numbers"], found["texts"]) == (None, None)
+
+
+def test_every_cut_is_noticed(tmp_path: Path) -> None:
+    whole = MODEL.read_bytes()
+    path = tmp_path / "cut.gguf"
+    for length in (*range(0, 6000, 97), len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match=r"it is empty|it ends|it does not begin|are missing"):
+            read_metadata(path)
+
+
+def test_no_damage_of_the_header_is_a_surprise(tmp_path: Path) -> None:
+    """A flipped byte is noticed or harmless: never another error, never an endless loop."""
+    whole = MODEL.read_bytes()
+    path = tmp_path / "flipped.gguf"
+    noticed = 0
+    for position in range(0, 6000, 7):
+        damaged = bytearray(whole[:20_000])  # most of the tensors are missing
+        damaged[position] ^= 0xFF
+        path.write_bytes(damaged)
+        try:
+            read_metadata(path)
+        except ValueError:
+            noticed += 1
+    assert noticed > 800  # of 858
+
+
+def test_a_file_of_another_kind(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_text("GGML and more text")
+    with pytest.raises(ValueError, match="does not begin as one"):
+        read_metadata(path)
