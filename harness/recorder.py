@@ -148,8 +148,8 @@ class Recorder:
         else:
             verdict = Verdict.ERROR
             reason = f"{type(error).__name__}: {getattr(error, 'message', error)}".splitlines()[0]
-            if isinstance(error, HarnessError):
-                report.longrepr = str(error)
+            if isinstance(error, HarnessError) and test.scenario is not None:
+                report.longrepr = "\n".join([str(error), *self._closing(item, test)])
         return VerdictRow(
             scenario=name,
             configuration=configuration,
@@ -189,8 +189,7 @@ class Recorder:
             report.longrepr = failure_text(
                 test.scenario,
                 title=title,
-                rerun=self._rerun(item, test.build),
-                logs=self._keep(item, test.scenario),
+                closing=self._closing(item, test),
             )
 
     def _known(self, scenario: str, configuration: str, build: Build) -> KnownBug | None:
@@ -203,6 +202,12 @@ class Recorder:
         if self._bugs is None:
             self._bugs = load()
         return find(self._bugs, scenario, configuration, build.capabilities.commit, build.number)
+
+    def _closing(self, item: pytest.Item, test: TestRun) -> list[str]:
+        """The last lines of a failure: where its logs are, and how to run it again."""
+        assert test.scenario is not None
+        logs = self._keep(item, test.scenario)
+        return [f"logs: {logs}", f"run again: {self._rerun(item, test.build)}"]
 
     def _keep(self, item: pytest.Item, scenario: Scenario) -> str:
         """Copies logs and slot files to `--llama-keep`, if asked to; says where they are."""
@@ -225,6 +230,8 @@ class Recorder:
             words.append(f"--llama-model={model}")
         for option in ("--llama-lora", "--llama-arg"):
             words += [f"{option}={value}" for value in self._config.getoption(option)]
+        if launcher := self._config.getoption("--llama-launcher"):
+            words.append(f"--llama-launcher={launcher}")
         return shlex.join(words)
 
 

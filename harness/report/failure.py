@@ -12,15 +12,13 @@ from harness.scenario import Scenario, Step
 _MAX_LOG_LINES = 120
 
 
-def failure_text(scenario: Scenario, *, title: str, rerun: str, logs: str) -> str:
-    """Everything a person needs to see why a scenario failed, ending with how to run it again."""
+def failure_text(scenario: Scenario, *, title: str, closing: Sequence[str]) -> str:
+    """Everything a person needs to see why a scenario failed, between a title and last lines."""
     lines = [title, "", *_steps(scenario.steps), ""]
     for step in scenario.steps:
         lines += _wrong(step)
     lines.append(f"server: {shlex.join(scenario.server.command)}")
-    lines.append(f"logs: {logs}")
-    lines.append(f"run again: {rerun}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *closing])
 
 
 def _steps(steps: Sequence[Step]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -104,6 +105,9 @@ FLAGS: Mapping[str, Flag] = {
     "alias": Flag("--alias"),
 }
 
+_FLAG_LIKE = re.compile(r"--|-[A-Za-z]")
+"""A word that can be no value; a negative number can."""
+
 # Where the harness finds, identifies and reads the server: no user may set these.
 _RESERVED: Mapping[str, str] = {
     "--model": "use --llama-model",
@@ -182,7 +186,7 @@ def user_flags(words: Sequence[str], capabilities: Capabilities) -> dict[str, tu
             _check_not_reserved(word, capabilities)
             current = capabilities.spellings(word)[0]
             found[current] = (word,)
-        elif current is not None and not word.startswith("--"):
+        elif current is not None and not _FLAG_LIKE.match(word):
             found[current] = (*found[current], word)
         else:
             raise UsageProblem(

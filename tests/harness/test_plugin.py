@@ -345,6 +345,7 @@ def test_a_server_that_does_not_start_is_shown_with_its_log(
     result.stdout.fnmatch_lines(
         ["llama-server ended with exit code *", "  command: */llama-server *-ctk nonsense*"]
     )
+    result.stdout.fnmatch_lines(["logs: *", "run again: pytest *-ctk nonsense*"])
     result.stdout.fnmatch_lines(["scenarios: 1 error"])
 
 

@@ -82,7 +82,7 @@ def test_the_setting_in_force(make: Make) -> None:
     assert [step.row.lora for step in s.steps] == [{"A": 1.0}, None, None]
 
 
-def test_all_steps_run_and_every_failure_is_reported(make: Make, tmp_path: Path) -> None:
+def test_all_steps_run_and_every_failure_is_reported(make: Make) -> None:
     """With no prompt cache, what was promised is lost; the last step still runs."""
     scenario = make(cache_ram=0)
     with pytest.raises(ScenarioFailed) as failed, scenario as s:
@@ -92,7 +92,7 @@ def test_all_steps_run_and_every_failure_is_reported(make: Make, tmp_path: Path)
             s.ask(f"Q{turn}", Q, lora=NO_FIELD, reuse=reuse)
     assert scenario.signature() == ("P2: lost_reuse", "Q2: lost_reuse")
     assert str(failed.value) == "P2: lost_reuse, Q2: lost_reuse"
-    text = failure_text(scenario, title="title", rerun="pytest x", logs=str(tmp_path))
+    text = failure_text(scenario, title="title", closing=["run again: pytest x"])
     assert "P2: lost_reuse: 199 tokens were read again for nothing" in text  # all but the BOS
     assert "stop processing" in text
     assert P.text[:20] not in text
