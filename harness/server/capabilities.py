@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import signal
 import subprocess
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -95,32 +96,41 @@ def check_executable(binary: Path) -> None:
 
 def _run(binary: Path, option: str) -> str:
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             [binary, option],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            timeout=PROBE_SECONDS,
             env=hermetic_environment(os.environ, session="probe"),
             start_new_session=True,
         )
-    except subprocess.TimeoutExpired:
-        raise UsageProblem(
-            f"{binary} {option} did not end within {PROBE_SECONDS:.0f} s",
-            hint="a llama-server answers at once",
-        ) from None
     except OSError as error:
         raise UsageProblem(
             f"{binary} cannot be run: {error.strerror}", hint=_exec_hint(error)
         ) from None
-    if done.returncode != 0:
+    output = _output(process, f"{binary} {option}")
+    if process.returncode != 0:
         raise UsageProblem(
-            f"{binary} {option} failed ({_ending(done.returncode)}): {_telling_line(done.stdout)}",
-            hint=_loader_hint(done.stdout),
+            f"{binary} {option} failed ({_ending(process.returncode)}): {_telling_line(output)}",
+            hint=_loader_hint(output),
         )
-    return done.stdout
+    return output
+
+
+def _output(process: subprocess.Popen[str], command: str) -> str:
+    with process:
+        try:
+            return process.communicate(timeout=PROBE_SECONDS)[0]
+        except subprocess.TimeoutExpired:
+            raise UsageProblem(
+                f"{command} did not end within {PROBE_SECONDS:.0f} s",
+                hint="a llama-server answers at once",
+            ) from None
+        finally:
+            if process.returncode is None:  # with what a wrapper script may have started
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def _exec_hint(error: OSError) -> str:

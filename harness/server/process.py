@@ -264,7 +264,17 @@ def _kill(processes: list[psutil.Process]) -> None:
             process.kill()
         except psutil.NoSuchProcess:
             continue
-    psutil.wait_procs(processes, timeout=_STOP_SECONDS)
+    deadline = time.monotonic() + _STOP_SECONDS
+    while any(_runs(process) for process in processes) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+
+
+def _runs(process: psutil.Process) -> bool:
+    """A zombie does not: in a container, the process that inherits it may never wait for it."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:

@@ -32,8 +32,11 @@ class Identity:
 
     @classmethod
     def of(cls, pid: int) -> Self:
-        """The identity of a process that lives."""
-        return cls(pid, psutil.Process(pid).create_time())
+        """The process that has this number now; one that is gone already just never lives."""
+        try:
+            return cls(pid, psutil.Process(pid).create_time())
+        except psutil.NoSuchProcess:
+            return cls(pid, 0.0)
 
     def lives(self) -> bool:
         """Whether this very process still runs. One that nobody has waited for yet does not."""

@@ -119,7 +119,7 @@ def test_a_server_behaves_the_same(
 ) -> None:
     """It starts, answers, and gives back from the prompt cache all but the last token."""
     monkeypatch.setenv(name, HOSTILE[name].replace(DEAD, str(dead_port)))
-    with make_server() as server:
+    with make_server(ready_seconds=10) as server:
         assert name not in psutil.Process(server.pid).environ()
         prompt = prose("P", 120).text
         server.client.completion(prompt)

@@ -63,8 +63,7 @@ def is_killed(process: subprocess.Popen[bytes]) -> bool:
 
 
 def end_of(guard: Guard) -> None:
-    identity = Identity(guard.pid, psutil.Process(guard.pid).create_time())
-    until(lambda: not identity.lives(), "the guard has ended")
+    wait_until_gone([Identity.of(guard.pid)])
 
 
 def test_registered_groups_are_killed_at_the_end(start_sleep: StartSleep) -> None:
@@ -143,6 +142,7 @@ def test_the_end_of_a_watched_process_ends_all(
 _MARKED_LATE = """
 echo ready
 while kill -0 "$1" 2>/dev/null; do sleep 0.01; done
+sleep 0.1
 exec env "$2" sleep 300
 """
 
