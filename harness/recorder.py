@@ -26,6 +26,8 @@ from harness.session import GENERATED, Session
 _ROW = "llama_cache_harness_row"
 """Attribute of a test report, a JSON text: workers can hand over nothing but plain values."""
 
+_ABOUT_KNOWN_BUGS = (Verdict.KNOWN_BUG, Verdict.KNOWN_BUG_GONE)
+
 
 @dataclass(slots=True)
 class TestRun:
@@ -156,7 +158,7 @@ class Recorder:
             build=test.build.id,
             verdict=verdict,
             signature=signature,
-            issue=known.issue if known and verdict is not Verdict.FAILED else None,
+            issue=known.issue if known and verdict in _ABOUT_KNOWN_BUGS else None,
             reason=reason,
             argv=test.scenario.server.command if test.scenario and test.scenario.steps else (),
             seconds=round(time.monotonic() - test.started, 3),

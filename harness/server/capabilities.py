@@ -154,7 +154,8 @@ def _telling_line(output: str) -> str:
 
 def _loader_hint(output: str) -> str:
     if missing := _LIBC.search(output):
-        return f"the system's C library is older than the binary needs ({missing[1]})"
+        library = "C++ library" if missing[1].startswith("GLIBCXX") else "C library"
+        return f"the system's {library} is older than the binary needs ({missing[1]})"
     if missing := _LOADER.search(output):
         package = " (Debian, Ubuntu: apt-get install libgomp1)" if "gomp" in missing[1] else ""
         return f"install the library {missing[1]}, or keep the build's folder together{package}"

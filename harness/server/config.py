@@ -111,6 +111,9 @@ _FLAG_LIKE = re.compile(r"--|-[A-Za-z]")
 # Where the harness finds, identifies and reads the server: no user may set these.
 _RESERVED: Mapping[str, str] = {
     "--model": "use --llama-model",
+    "--model-url": "use --llama-model",
+    "--hf-repo": "use --llama-model",
+    "--docker-repo": "use --llama-model",
     "--lora": "use --llama-lora",
     "--lora-scaled": "use --llama-lora",
     "--alias": "the harness knows its server by it",
@@ -120,6 +123,9 @@ _RESERVED: Mapping[str, str] = {
     "--verbosity": "the harness picks the level that shows decisions and no prompt text",
     "--log-file": "use --llama-keep to keep logs",
     "--log-disable": "the log explains failures",
+    "--log-prompts-dir": "it would log prompts",
+    "--ssl-key-file": "the harness speaks plain HTTP on loopback",
+    "--ssl-cert-file": "the harness speaks plain HTTP on loopback",
     "--api-key": "servers listen on loopback only",
     "--api-key-file": "servers listen on loopback only",
     "--api-prefix": "the harness asks at the root",

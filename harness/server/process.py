@@ -26,6 +26,7 @@ from harness.server.log import ServerLog
 READY_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 _DYING_SECONDS = 5.0
+_LOADING = 503
 _POLL_SECONDS = 0.003
 
 
@@ -187,7 +188,6 @@ class LlamaServer:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     env=hermetic_environment(os.environ, self._guard.session),
-                    cwd=path.parent,
                     start_new_session=True,
                 )
             except OSError as error:
@@ -217,8 +217,12 @@ class LlamaServer:
         try:
             client.health(timeout=left)
             alias = client.props(timeout=left).model_alias
-        except (Refused, Disconnected, TimedOut) as error:
+        except (Disconnected, TimedOut) as error:
             return error.message
+        except Refused as error:
+            if error.status != _LOADING:
+                raise ServerError(error.message, detail=self.describe()) from error
+            return "it is still loading its model"
         except RequestError as error:  # it speaks, but not as a llama-server
             raise ServerError(error.message, detail=self.describe()) from error
         if alias != self.config.alias:

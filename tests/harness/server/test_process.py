@@ -285,8 +285,9 @@ def test_a_program_that_answers_as_it_should(somebody: StartSomebody) -> None:
         ("del PROPS['model_alias']", "/props has no field 'model_alias'"),
         ("HEALTH = b'<html>'", "did not answer with JSON"),
         ("HEALTH = {'status': 'dreaming'}", "/health says 'dreaming'"),
+        ("STATUS = 401", "GET /health was refused with HTTP 401"),
     ],
-    ids=["other_alias", "no_alias", "no_json", "other_health"],
+    ids=["other_alias", "no_alias", "no_json", "other_health", "refusal"],
 )
 def test_a_program_that_is_not_our_server(
     change: str, said: str, somebody: StartSomebody, llama_guard: Guard
@@ -304,7 +305,7 @@ def test_a_program_that_is_not_our_server(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("STATUS, HEALTH = 503, {'error': {'message': 'loading'}}", "refused with HTTP 503"),
+        ("STATUS, HEALTH = 503, {'error': {'message': 'loading'}}", "still loading its model"),
         ("Handler.do_GET = lambda self: __import__('time').sleep(300)", "did not answer within"),
     ],
     ids=["loading", "silent"],
