@@ -72,7 +72,6 @@ class Client:
         self._session = requests.Session()
         # A proxy or .netrc of the user's must not come between us and loopback.
         self._session.trust_env = False
-        # A kept connection the server closes just now would look like a crash.
         self._session.headers["Connection"] = "close"
 
     def close(self) -> None:
@@ -267,6 +266,9 @@ class Client:
         self, method: str, path: str, body: object, timeout: float, *, stream: bool = False
     ) -> requests.Response:
         request = f"{method} {path}"
+        # A connection that was kept all the same, since the reply did not say "close" too, may be
+        # closed by the server just now: that would look like a crash.
+        self._session.close()
         try:
             response = self._session.request(
                 method, self.url + path, json=body, timeout=max(timeout, 0.001), stream=stream

@@ -184,7 +184,7 @@ class Scenario:
             self.server.check_alive()
         except (RequestError, ServerExited) as error:
             failure = self._failure(error)
-            self._record(row, [failure], log.request_slice(start))
+            self._record(row, [failure], log.since(start))
             raise _Ended from error
         return reply, log.request_slice(start)
 

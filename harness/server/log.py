@@ -41,6 +41,10 @@ class ServerLog:
         except FileNotFoundError:
             return 0
 
+    def since(self, start: int) -> LogSlice:
+        """What was written since `start`, as of now."""
+        return LogSlice(self.path, start, self.position())
+
     def request_slice(self, start: int) -> LogSlice:
         """What was written since `start`, waiting briefly for the line that ends a task.
 

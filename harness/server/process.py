@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 import signal
@@ -27,6 +28,7 @@ READY_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 _DYING_SECONDS = 5.0
 _LOADING = 503
+_POLLS_OF_ONE = 8
 _POLL_SECONDS = 0.003
 
 
@@ -197,10 +199,13 @@ class LlamaServer:
         deadline = time.monotonic() + self._ready_seconds
         missing = "it does not listen"
         client: Client | None = None
-        while time.monotonic() < deadline:
+        for poll in itertools.count():
+            if time.monotonic() > deadline:
+                break
             self.check_alive()
             if client is None:
-                port = self._port()
+                # Descendants cost a walk through all processes; there are some under a launcher.
+                port = self._port(descendants=poll % _POLLS_OF_ONE == 0)
                 client = Client(f"http://127.0.0.1:{port}") if port else None
             if client is not None:
                 missing = self._missing(client, deadline)
@@ -233,10 +238,10 @@ class LlamaServer:
             )
         return ""
 
-    def _port(self) -> int | None:
+    def _port(self, *, descendants: bool) -> int | None:
         """The port our own process listens on; the log's word where the system does not tell."""
         assert self._process is not None
-        for process in _family(self._process.pid):
+        for process in _family(self._process.pid, descendants=descendants):
             try:
                 connections = process.net_connections(kind="tcp")
             except psutil.NoSuchProcess:
@@ -249,11 +254,11 @@ class LlamaServer:
         return None
 
 
-def _family(pid: int) -> list[psutil.Process]:
+def _family(pid: int, *, descendants: bool = True) -> list[psutil.Process]:
     """The process and its descendants, the process itself first."""
     try:
         root = psutil.Process(pid)
-        return [root, *root.children(recursive=True)]
+        return [root, *(root.children(recursive=True) if descendants else ())]
     except psutil.NoSuchProcess:
         return []
 

@@ -349,9 +349,10 @@ def test_a_server_that_does_not_start_is_shown_with_its_log(
     result.stdout.fnmatch_lines(["scenarios: 1 error"])
 
 
-def test_help_lists_the_options() -> None:
+def test_help_and_readme_list_the_same_options() -> None:
     done = suite("--help")
     assert done.returncode == 0
-    for option in ("bin", "model", "lora", "arg", "launcher", "kv-unified", "report", "keep"):
-        assert f"--llama-{option}" in done.stdout
-    assert "--known-bugs" in done.stdout
+    told = set(re.findall(r"(--(?:llama-|known-)[a-z-]+)=", done.stdout))
+    readme = set(re.findall(r"`(--(?:llama-|known-)[a-z-]+)=", (ROOT / "README.md").read_text()))
+    assert told == readme
+    assert len(told) == 10

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
 import os
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 _POLL_SECONDS = 0.002
-_STOP_SECONDS = 5.0
 
 Body = dict[str, Any]
 """A JSON object, of a request or of a reply."""
@@ -111,7 +109,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 class RealServer:
-    """One real llama-server, ready when the constructor returns.
+    """One real llama-server, started by the constructor.
 
     `died` is called with the exit status when the process ends without being told to.
     """
@@ -122,6 +120,9 @@ class RealServer:
         self._told_to_end = False
         self._process = subprocess.Popen(command)
         threading.Thread(target=self._watch, daemon=True).start()
+
+    def wait_until_ready(self) -> None:
+        """Returns when `/health` says so. Should the process die meanwhile, we end with it."""
         while not self._ready():
             time.sleep(_POLL_SECONDS)
 
@@ -149,24 +150,20 @@ class RealServer:
     def kill(self) -> None:
         """As a crash does: without a chance to say anything."""
         self._process.kill()
+        self._process.wait()
 
     def end(self) -> None:
-        """Ends the process in good order."""
+        """Ends the process. It may be at it already: what ends us is sent to all of the group."""
         self._told_to_end = True
-        self._process.terminate()
-        try:
-            self._process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        with contextlib.suppress(FileNotFoundError):
-            Path(self._path).unlink()
+        self._process.kill()
+        self._process.wait()
+        Path(self._path).unlink(missing_ok=True)
 
     def _ready(self) -> bool:
         try:
             return self.request("GET", "/health").status == 200
         except (OSError, http.client.HTTPException):
-            return False  # not yet; should it have died, `_watch` ends us
+            return False  # it does not listen yet
 
     def _watch(self) -> None:
         status = self._process.wait()
@@ -181,8 +178,15 @@ class Fleet:
         self._program = program
         self.line = line
         self._servers: dict[Scales, RealServer] = {}
-        self.first = self.server(line.scales)
-        """The one with the server-wide scales of the start."""
+
+    def start(self) -> None:
+        """Starts the first server."""
+        self.server(self.line.scales)
+
+    @property
+    def first(self) -> RealServer:
+        """The server with the scales of the command line."""
+        return self.server(self.line.scales)
 
     def server(self, scales: Scales) -> RealServer:
         """The server with these scales."""
@@ -191,6 +195,7 @@ class Fleet:
             path = f"{os.getpid()}.{len(self._servers)}.sock"
             command = [self._program, *self.line.under(scales, path)]
             self._servers[scales] = RealServer(command, path, self._died)
+            self._servers[scales].wait_until_ready()
         return self._servers[scales]
 
     def running(self) -> tuple[RealServer, ...]:
@@ -203,7 +208,8 @@ class Fleet:
             server.end()
 
     def _died(self, status: int) -> None:
-        """One has died: so do we, in the same way, for the harness to see."""
+        """One has died: so do the others and we, in the same way, for the harness to see."""
+        self.end()
         if status < 0:
             os.kill(os.getpid(), signal.Signals(-status))
         os._exit(status)

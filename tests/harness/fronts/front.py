@@ -12,9 +12,11 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import NoReturn
 
 from tests.harness.fronts.faults import FAULTS, Fault, Turn
@@ -31,9 +33,11 @@ def main(*, real: str, fault: str) -> NoReturn:
         os.execv(real, [real, *arguments])
     # Python's own answer to SIGTERM would leave the real servers to whoever killed us.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
-    line = FAULTS[fault].command_line(CommandLine.parse(arguments))
-    fleet = Fleet(real, line)
+    # Sockets and slot files go to a place of this front's own, wherever the harness stands.
+    os.chdir(tempfile.mkdtemp(prefix="front.", dir=Path(sys.argv[0]).parent))
+    fleet = Fleet(real, FAULTS[fault].command_line(CommandLine.parse(arguments)))
     try:
+        fleet.start()  # nobody is to find us before a real server is ready
         _serve(Front(fleet, FAULTS[fault]))
     finally:
         fleet.end()
@@ -107,16 +111,17 @@ def _serve(front: Front) -> None:
             self._answer()
 
         def _answer(self) -> None:
+            self.close_connection = True
             content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             try:
                 answer = front.answer(self.command, self.path, content)
             except (OSError, http.client.HTTPException) as error:
                 print(f"no answer from the real server: {error!r}", file=sys.stderr, flush=True)
-                self.close_connection = True  # as a server does that dies
-                return
+                return  # closes the connection, as a server does that dies
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.content_type)
             self.send_header("Content-Length", str(len(answer.content)))
+            self.send_header("Connection", "close")
             self.end_headers()
             self.wfile.write(answer.content)
 

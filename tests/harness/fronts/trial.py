@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
@@ -15,7 +15,9 @@ from harness.ledger import Verdict
 
 ROOT = Path(__file__).parents[3]
 
-Outcome = tuple[Verdict, tuple[str, ...]]
+_SECONDS = 300.0
+
+Outcome = tuple[Verdict, frozenset[str]]
 """What came of one scenario: the verdict and the failed `step: kind` pairs."""
 
 
@@ -47,24 +49,32 @@ def write_front(directory: Path, *, real: Path, fault: str) -> Path:
     return script
 
 
-def run(front: Path, configuration: str, *options: str, select: str = "not slow") -> Trial:
-    """Runs the LoRA scenarios of one configuration: `np1-kvu-completion`."""
-    ledger = front.with_name(f"{configuration}.jsonl")
+def run(
+    front: Path, configuration: str, *, only: Sequence[str] = (), options: Sequence[str] = ()
+) -> Trial:
+    """Runs the LoRA scenarios of one configuration: all, or `only` some test functions.
+
+    The configuration is `np1-kvu-completion`, or empty for a scenario that has none.
+    """
+    ledger = front.with_name("ledger.jsonl")
+    keywords = [configuration] if configuration else []
+    keywords += [f"({' or '.join(only)})"] if only else []
     command = [
         *(sys.executable, "-m", "pytest", "tests/cache/test_lora.py", "-q"),
-        *("-k", configuration, "-m", select, "-p", "no:cacheprovider"),
-        *(f"--basetemp={front.with_name(configuration)}", f"--llama-bin={front}"),
+        *("-k", " and ".join(keywords), "-p", "no:cacheprovider"),
+        *(f"--basetemp={front.with_name('scenarios')}", f"--llama-bin={front}"),
         *(f"--llama-report={ledger}", *options),
     ]
+    # The run that this is a part of must not tell it anything.
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
-        command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False
+        command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=_SECONDS
     )
     output = done.stdout + done.stderr
     assert ledger.exists(), output
     rows = [json.loads(line) for line in ledger.read_text(encoding="utf-8").splitlines()]
     outcomes = {
-        _name(row, configuration): (Verdict(row["verdict"]), tuple(row["signature"]))
+        _name(row, configuration): (Verdict(row["verdict"]), frozenset(row["signature"]))
         for row in rows
         if row["row"] == "verdict"
     }
