@@ -7,13 +7,20 @@ from harness.replies import CompletionReply, OpenAIReply, Reply
 
 
 def violations(
-    reply: Reply, *, prompt_tokens: int, id_slot: int | None = None
+    reply: Reply,
+    *,
+    prompt_tokens: int,
+    n_predict: int | None = None,
+    id_slot: int | None = None,
 ) -> tuple[Failure, ...]:
     """Each rule the reply breaks.
 
-    `prompt_tokens` is the prompt's length by `/tokenize`, `id_slot` the slot that was asked for.
+    `prompt_tokens` is the prompt's length by `/tokenize`; `n_predict` and `id_slot` are what was
+    asked for (an answer is never ended by EOS).
     """
-    broken = [*_lengths(reply, prompt_tokens)]
+    broken = _lengths(reply, prompt_tokens)
+    if n_predict is not None and reply.timings.predicted_n != n_predict:
+        broken.append(f"{n_predict} tokens were asked for, predicted_n {reply.timings.predicted_n}")
     if isinstance(reply, CompletionReply):
         broken += _completion(reply, id_slot)
     if isinstance(reply, OpenAIReply):

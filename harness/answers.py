@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.models.oracle import CellOracle, describe
-from harness.replies import TokenProbs
+from harness.oracle import CellOracle, describe
+from harness.replies import Reply, TokenProbs
 
 BASE_TOLERANCE = 2e-3
 """Nats. On the CPU with flash attention off, noise stays below 6e-4; one stale token is 1e-2."""
@@ -75,23 +75,27 @@ def wrong_cell(
     return None
 
 
-def unlike_cold(
-    cold: Sequence[TokenProbs], warm: Sequence[TokenProbs], tolerance: Tolerance
-) -> str | None:
+def other_text(oracle: CellOracle, reply: Reply) -> str | None:
+    """Where the text of an answer is not that of the tokens it reports."""
+    reported = "".join(oracle.characters.get(token.id, "?") for token in reply.tokens)
+    return None if reply.text == reported else "the text is not that of the reported tokens"
+
+
+def unlike_cold(cold: Reply, warm: Reply, tolerance: Tolerance) -> str | None:
     """How an answer differs from the cold one beyond the tolerance, if it does.
 
-    The logprobs at the first token, where both have seen the same text; then the tokens, up to
-    the first position where the cold run itself was undecided.
+    The logprobs at the first token, where both have seen the same prompt; then the tokens, up to
+    the first position where the cold run itself was undecided; then, if none was, the text.
     """
-    apart = difference(cold[0], warm[0])
+    apart = difference(cold.tokens[0], warm.tokens[0])
     if apart > tolerance.limit:
         return (
             f"first-token logprobs are {apart:.1e} away from a cold run's, "
             f"more than {tolerance.limit:.1e}"
         )
-    for position, (one, other) in enumerate(zip(cold, warm, strict=False)):
-        if one.gap < max(BASE_TOLERANCE, tolerance.limit):
+    for position, (one, other) in enumerate(zip(cold.tokens, warm.tokens, strict=False)):
+        if one.gap < tolerance.limit:
             return None
         if one.id != other.id:
             return f"answer token {position + 1} is not the cold run's, which was sure of it"
-    return None
+    return None if cold.text == warm.text else "the text is not the cold run's, its tokens are"

@@ -1,157 +1,125 @@
-"""What the scenarios of one session on one build share: the program, the model, the cold server."""
+"""What the scenarios of one session on one build share: the program, the model, the reference."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Unpack
 
-from harness.answers import Tolerance, difference
-from harness.client import Client, Options
-from harness.errors import RequestError
+from harness.client import Client
 from harness.models.spec import Model
-from harness.prompts import Prompt, Route, prose
-from harness.replies import Reply
-from harness.server.config import LoadedAdapter, ServerConfig
+from harness.prompts import Prompt, Route
+from harness.reference import Reference, reference_config
+from harness.server.config import (
+    ConfigFields,
+    LoadedAdapter,
+    ServerConfig,
+    user_flags,
+)
 from harness.server.guard import Guard
 from harness.server.process import LlamaServer, Program
-from harness.setting import Setting
 
-_CALIBRATION_SCALES = (0.0, 0.5, 1.0)
+# The smaller a micro-batch, the more of a short prompt can memory that cannot rewind be held to.
+_UBATCH, _UBATCH_WITH_CHECKPOINTS = 512, 64
 
 
 @dataclass(slots=True)
 class Bench:
-    """Starts servers for scenarios on one program and model, and answers what a cold run says.
-
-    One per process: its cold server is kept until `close`.
-    """
+    """Starts servers for scenarios on one program and model. One per process; `close` it."""
 
     program: Program
     model: Model
     guard: Guard
     directory: Path
-    """For logs and slot files."""
+    """For logs of the reference."""
+    seconds: float
+    """How long a server may take to get ready."""
+    device: str | None = None
+    """`--device` of every server; None leaves it to the build."""
     extra_args: tuple[str, ...] = ()
     """The user's own server arguments."""
-    _cold: LlamaServer | None = None
-    _cold_replies: dict[object, Reply] = field(default_factory=dict)
+    _reference: Reference | None = None
     _prompt_tokens: dict[object, tuple[int, ...]] = field(default_factory=dict)
-    _tolerance: Tolerance | None = None
 
-    def config(self, adapters: Mapping[str, float], **required: object) -> ServerConfig:
+    def config(
+        self, adapters: Mapping[str, float], **required: Unpack[ConfigFields]
+    ) -> ServerConfig:
         """A configuration with these adapters loaded, at these server-wide scales.
 
-        What `required` does not say is as the comparison with a cold run wants it: one thread, no
-        flash attention, the same batch sizes everywhere.
+        What `required` does not say is as the comparison with a cold run wants it.
         """
-        defaults: dict[str, object] = {
-            "threads": 1,
-            "threads_batch": 1,
-            "batch_size": 2048,
-            "ubatch_size": 512,
-            "ctx_size": 8192,
-            "flash_attn": "off",
-        }
         loaded = tuple(
             LoadedAdapter(self.model.adapters[letter].path, scale)
             for letter, scale in adapters.items()
         )
-        return ServerConfig(
-            model=self.model.file.path,
-            adapters=loaded,
-            extra_args=self.extra_args,
-            **{**defaults, **required},  # type: ignore[arg-type]  # checked by the dataclass's use
-        )
+        defaults = replace(self._defaults(), adapters=loaded, extra_args=self.extra_args)
+        return replace(defaults, **required)
 
     def server(self, config: ServerConfig, log_path: Path) -> LlamaServer:
         """A server with this configuration, not started yet."""
-        return LlamaServer(self.program, config, guard=self.guard, log_path=log_path)
+        return LlamaServer(
+            self.program,
+            config,
+            guard=self.guard,
+            log_path=log_path,
+            ready_seconds=self.seconds,
+        )
 
-    def tokens(self, client: Client, route: Route, prompt: Prompt) -> tuple[int, ...]:
+    def tokens(
+        self, client: Client, route: Route, prompt: Prompt, timeout: float
+    ) -> tuple[int, ...]:
         """The prompt as this build tokenizes it; asked once a prompt."""
         key = (route, prompt)
         if key not in self._prompt_tokens:
             chat = route is Route.CHAT
-            text = client.apply_template(prompt.messages) if chat else prompt.text
-            self._prompt_tokens[key] = client.tokenize(text)
+            text = client.apply_template(prompt.messages, timeout=timeout) if chat else prompt.text
+            self._prompt_tokens[key] = client.tokenize(text, timeout=timeout)
         return self._prompt_tokens[key]
 
-    def cold(self, route: Route, prompt: Prompt, setting: Setting, timeout: float) -> Reply:
-        """The reply of a server that cannot reuse anything; asked once a request."""
-        key = (route, prompt, setting)
-        if key not in self._cold_replies:
-            options = Options(lora=self.lora_field(setting), cache_prompt=False)
-            server = self._cold_server()
-            try:
-                reply = send(server.client, route, prompt, options, timeout)
-            except RequestError as error:
-                cause = server.cause(error)
-                self.close()  # the next cold run gets a server that works
-                raise cause from error
-            self._cold_replies[key] = reply
-        return self._cold_replies[key]
+    def ubatch(self, config: ServerConfig) -> int:
+        """The micro-batch of a server, the user's word included."""
+        capabilities = self.program.capabilities
+        given = user_flags(self.extra_args, capabilities)
+        words = given.get(capabilities.spellings("--ubatch-size")[0], ())
+        return int(words[-1]) if words and words[-1].isdecimal() else config.ubatch_size or _UBATCH
 
-    def lora_field(self, setting: Setting) -> list[tuple[int, float]]:
-        """A `lora` field that states every adapter of the model."""
-        scales = setting.as_dict()
-        return [(i, scales.get(letter, 0.0)) for i, letter in enumerate(self.model.adapters)]
-
-    def tolerance(self, timeout: float) -> Tolerance:
-        """How far right answers may be from cold ones.
-
-        Known for a generated model on the CPU with the harness's own flags; otherwise measured,
-        once, on a control of this build and model.
-        """
-        if self._tolerance is None:
-            known = self.model.oracle and not self.extra_args
-            known = known and not self.program.capabilities.devices
-            self._tolerance = Tolerance() if known else self._calibrate(timeout)
-        return self._tolerance
+    def reference(self, config: ServerConfig) -> Reference:
+        """Cold runs for a scenario with this configuration. The last one's server is kept."""
+        wanted = reference_config(config, self.model)
+        if self._reference is None or self._reference.config != wanted:
+            self.close()
+            self._reference = Reference(
+                config=wanted,
+                model=self.model,
+                make_server=self.server,
+                directory=self.directory,
+                quiet=self._is_quiet(wanted),
+            )
+        return self._reference
 
     def close(self) -> None:
-        """Ends the cold server."""
-        if self._cold is not None:
-            self._cold.stop()
-            self._cold = None
+        """Ends the reference's server."""
+        if self._reference is not None:
+            self._reference.close()
+            self._reference = None
 
-    def _cold_server(self) -> LlamaServer:
-        if self._cold is None:
-            adapters = dict.fromkeys(self.model.adapters, 0.0)
-            config = self.config(adapters, parallel=1, cache_ram=0, ctx_size=32768)
-            server = self.server(config, self.directory / "cold.log")
-            server.start()
-            self._cold = server
-        return self._cold
-
-    def _calibrate(self, timeout: float) -> Tolerance:
-        """Right reuse (live, in one slot, under one unchanged setting) against cold runs."""
-        prompt = prose("calibration", 400)
-        longer = prompt + " and on"
-        settings = [Setting()]
-        for letter in self.model.adapters:
-            settings += [Setting.of({letter: scale}) for scale in _CALIBRATION_SCALES[1:]]
-        noise, firsts = 0.0, []
-        adapters = dict.fromkeys(self.model.adapters, 0.0)
-        config = self.config(adapters, parallel=1, cache_ram=0)
-        with self.server(config, self.directory / "control.log") as server:
-            for setting in settings:
-                cold = self.cold(Route.COMPLETION, longer, setting, timeout)
-                options = Options(lora=self.lora_field(setting))
-                send(server.client, Route.COMPLETION, prompt, options, timeout)
-                for _ in ("next turn", "identical repeat"):  # many tokens read, and just one
-                    warm = send(server.client, Route.COMPLETION, longer, options, timeout)
-                    noise = max(noise, difference(cold.tokens[0], warm.tokens[0]))
-                firsts.append(cold.tokens[0])
-        signal = min(
-            (difference(a, b) for i, a in enumerate(firsts) for b in firsts[:i]),
-            default=float("inf"),
+    def _defaults(self) -> ServerConfig:
+        """Where cached and cold runs differ least: one thread, no flash attention."""
+        return ServerConfig(
+            model=self.model.file.path,
+            threads=1,
+            threads_batch=1,
+            batch_size=2048,
+            ubatch_size=_UBATCH if self.model.memory.rewinds else _UBATCH_WITH_CHECKPOINTS,
+            ctx_size=8192,
+            flash_attn="off",
+            device=self.device,
         )
-        return Tolerance(noise, signal)
 
-
-def send(client: Client, route: Route, prompt: Prompt, options: Options, timeout: float) -> Reply:
-    """Sends a prompt on its route."""
-    if route is Route.CHAT:
-        return client.chat(prompt.messages, options, timeout=timeout)
-    return client.completion(prompt.text, options, timeout=timeout)
+    def _is_quiet(self, config: ServerConfig) -> bool:
+        """Whether noise is known: a generated model on the CPU, with the numbers' own defaults."""
+        on_cpu = config.device == "none" or not self.program.capabilities.devices
+        usual = reference_config(self._defaults(), self.model)
+        as_measured = replace(config, ctx_size=usual.ctx_size) == usual
+        return self.model.oracle is not None and on_cpu and as_measured

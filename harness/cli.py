@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness import __version__
 from harness.builds.build import examine
-from harness.builds.locate import locate
+from harness.builds.origin import locate
 from harness.errors import HarnessError, UsageProblem
 from harness.models.synthetic.store import generated
 

@@ -61,7 +61,7 @@ class Options:
 
 
 class Client:
-    """Talks to one server. Every call takes the seconds it may last in all.
+    """Talks to one server. Every call takes the seconds it may wait.
 
     Raises `Refused` with the server's own message for an HTTP error, `TimedOut`, `Disconnected`,
     or `Malformed`.

@@ -7,7 +7,7 @@ class HarnessError(Exception):
     """Base of every expected failure of the harness; never a verdict on a server.
 
     `detail` is what others said (a server's words, the end of its log): it may be long and may
-    quote a prompt, so it is shown to the person at the terminal and stored nowhere.
+    quote a prompt, so it is shown with a failing test and nowhere else.
     """
 
     def __init__(self, message: str, *, hint: str = "", detail: str = "") -> None:
@@ -27,6 +27,10 @@ class UsageProblem(HarnessError):
 
 class ServerError(HarnessError):
     """A llama-server we started did not do its part as a process."""
+
+
+class ReferenceTrouble(HarnessError):
+    """What answers are measured against could not be had: no verdict on reuse."""
 
 
 class RequestError(HarnessError):

@@ -34,7 +34,7 @@ class Failure:
     kind: Kind
     message: str
     detail: str = ""
-    """What a server said itself: for the terminal only, since it may quote a prompt."""
+    """What a server said itself: for a failing test only, since it may quote a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,6 @@ class Reuse:
 
     lower: int
     upper: int
-
-    def __str__(self) -> str:
-        if self.lower == self.upper:
-            return str(self.lower)
-        return f"at most {self.upper}" if self.lower == 0 else f"{self.lower} to {self.upper}"
 
     def judge(self, cache_n: int) -> Failure | None:
         """What is wrong with `cache_n` reused tokens, if anything."""

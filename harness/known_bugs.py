@@ -7,9 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UsageProblem
+from harness.expect import Kind
 from harness.ledger import Verdict
+
+_BUG_KEYS = {"issue", "what", "commits", "builds", "where"}
+_WHERE_KEYS = {"scenario", "configurations", "fails"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +60,36 @@ def load(path: Path | None = None) -> tuple[KnownBug, ...]:
     path = path or Path(__file__).with_name("known_bugs.toml")
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-        return tuple(
-            KnownBug(
-                issue=bug["issue"],
-                scenario=where["scenario"],
-                configurations=tuple(where["configurations"]),
-                signature=tuple(sorted(where["fails"])),
-                commits=tuple(bug["commits"]),
-                builds=_range(bug.get("builds")),
-            )
-            for bug in data["bug"]
-            for where in bug["where"]
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise HarnessError(f"{path} is not a list of known bugs: {error!r}") from None
+        return tuple(_known_bug(bug, where) for bug in data["bug"] for where in bug["where"])
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise UsageProblem(f"{path} is not a list of known bugs: {error!r}") from None
+
+
+def _known_bug(bug: dict[str, Any], where: dict[str, Any]) -> KnownBug:
+    """One entry, every part of it checked: what is misspelt must not just never match."""
+    unknown = (bug.keys() - _BUG_KEYS) | (where.keys() - _WHERE_KEYS)
+    if unknown:
+        raise ValueError(f"unknown keys {sorted(unknown)}")
+    return KnownBug(
+        issue=_text(bug["issue"]),
+        scenario=_text(where["scenario"]),
+        configurations=_texts(where["configurations"]),
+        signature=tuple(sorted(_entry(text) for text in _texts(where["fails"]))),
+        commits=_texts(bug["commits"]),
+        builds=_range(bug.get("builds")),
+    )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{value!r} is not a text")
+    return value
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value:
+        raise ValueError(f"{value!r} is not a list of texts")
+    return tuple(_text(item) for item in value)
 
 
 def find(
@@ -94,8 +115,18 @@ def conclude(signature: Sequence[str], known: KnownBug | None) -> Verdict:
     return Verdict.KNOWN_BUG if tuple(signature) == known.signature else Verdict.FAILED
 
 
-def _range(text: str | None) -> tuple[int, int] | None:
-    if text is None:
+def _entry(text: str) -> str:
+    """`step: kind`, with a kind there is; `ValueError` otherwise."""
+    step, _, kind = text.rpartition(": ")
+    if not step or kind not in set(Kind):
+        raise ValueError(f"{text!r} is not `step: kind`")
+    return text
+
+
+def _range(value: object) -> tuple[int, int] | None:
+    if value is None:
         return None
-    first, last = text.split("..")
-    return int(first), int(last)
+    first, last = (int(number) for number in _text(value).split(".."))
+    if first > last:
+        raise ValueError(f"{value!r} is not a range")
+    return first, last

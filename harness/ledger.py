@@ -10,6 +10,7 @@ Rows, told apart by `row`:
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -126,8 +127,12 @@ class Ledger:
 
     def __init__(self, path: Path, run: dict[str, Any]) -> None:
         self.path = path
-        # Unbuffered: after a full disk nothing is left to be written when it is closed.
-        self._file = path.open("wb", buffering=0)
+        # A pipe nobody reads is an error rather than a wait; and unbuffered, since after a full
+        # disk nothing must be left to be written when the file is closed.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK
+        descriptor = os.open(path, flags, 0o666)
+        os.set_blocking(descriptor, True)
+        self._file = os.fdopen(descriptor, "wb", buffering=0)
         try:
             self._write({"row": "run", "schema": SCHEMA, **run})
         except OSError:

@@ -2,16 +2,16 @@
 
 Everything is found and probed once, on the controller, before collection; workers of pytest-xdist
 get the result handed over. A project that merely has this plugin installed is left alone: nothing
-happens unless a test uses one of its fixtures or an option asks for it.
+happens unless its configuration says `llama_harness = true`, or one of our options is given.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 import pytest
 
@@ -20,20 +20,41 @@ from harness.builds.build import Build
 from harness.errors import UsageProblem
 from harness.ledger import Verdict
 from harness.prompts import Route
-from harness.recorder import TEST_RUN, Recorder, TestRun, is_worker, recorder
+from harness.recorder import (
+    DEFAULT_SECONDS,
+    SCENARIO_TEST,
+    Recorder,
+    ScenarioTest,
+    is_worker,
+    recorder,
+)
 from harness.scenario import Scenario
-from harness.server.config import contradictions, lacking
+from harness.server.config import ConfigFields, contradictions, lacking
 from harness.server.guard import Guard
 from harness.session import GENERATED, Session, prepare
 
 if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
 
-MakeScenario = Callable[..., Scenario]
 
-_DEFAULT_SECONDS = 60.0
+class MakeScenario(Protocol):
+    """Makes a scenario: see the fixture `llama_scenario`."""
+
+    def __call__(  # noqa: D102  # the class says it
+        self,
+        route: Route,
+        *,
+        adapters: Mapping[str, float],
+        compare_cold: bool = True,
+        **required: Unpack[ConfigFields],
+    ) -> Scenario: ...
+
+
+_STAGES = 4
+"""A test waits for its server to start, for its requests, and for the same of the reference."""
 _GRACE_SECONDS = 60.0
-"""What a test may last beyond its scenario: start, cold runs, stop. Requests give up first."""
+_SLOW_FACTOR = 5
+_DAY = 86_400.0
 
 _SESSION = pytest.StashKey[Session | None]()
 _PROBLEM = pytest.StashKey[UsageProblem | None]()
@@ -43,6 +64,9 @@ _WORKER_INPUT = "llama_cache_harness"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """One group of options, all prefixed."""
+    parser.addini(
+        "llama_harness", "this project tests llama-server (llama-cache-harness)", type="bool"
+    )
     group = parser.getgroup("llama-cache", "KV-cache reuse of llama-server (llama-cache-harness)")
     group.addoption(
         "--llama-bin",
@@ -97,7 +121,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--llama-timeout",
         type=float,
-        default=_DEFAULT_SECONDS,
+        default=DEFAULT_SECONDS,
         metavar="SECONDS",
         help="how long one scenario may wait for its server (default: %(default)g)",
     )
@@ -124,9 +148,17 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         handed = _worker_input(config)["session"]
         config.stash[_SESSION] = Session.from_json(handed) if handed else None
         return
+    if not _asked_for(config):
+        config.stash[_PROBLEM] = UsageProblem(
+            "a test needs a llama-server, and this project does not say that it tests one",
+            hint="pass --llama-bin=PATH, or set llama_harness = true in its pytest configuration",
+        )
+        return
     _refuse_separate_paths(config)
+    _check_seconds(config.getoption("--llama-timeout"))
     try:
-        config.stash[_SESSION] = prepare(
+        recorder(config).prepare()
+        found = prepare(
             binaries=config.getoption("--llama-bin"),
             environ=dict(os.environ),
             model=config.getoption("--llama-model"),
@@ -135,11 +167,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             launcher=config.getoption("--llama-launcher"),
         )
     except UsageProblem as problem:
-        if _asked_for(config):
+        if _options_given(config):
             raise pytest.UsageError(str(problem)) from None
         config.stash[_PROBLEM] = problem  # only matters to tests that need a server
-    else:
-        recorder(config).prepare_output(config.stash[_SESSION])
+        return
+    config.stash[_SESSION] = found
+    recorder(config).open_output(found)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -173,14 +206,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Time limits for scenarios; an error when tests need a server and there is none."""
-    seconds = config.getoption("--llama-timeout") + _GRACE_SECONDS
-    for item in items:
-        if "scenario" in getattr(item, "fixturenames", ()) and not item.get_closest_marker(
-            "timeout"
-        ):
-            item.add_marker(pytest.mark.timeout(seconds))
+    seconds = _STAGES * config.getoption("--llama-timeout") + _GRACE_SECONDS
+    ours = [item for item in items if "llama_scenario" in getattr(item, "fixturenames", ())]
+    limited = config.pluginmanager.hasplugin("timeout")
+    for item in ours:
+        if limited and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(seconds * _factor(item)))
     # First, so that the other workers of pytest-xdist are busy meanwhile.
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    slow = {item for item in ours if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item not in slow)
     if not is_worker(config) and not config.option.collectonly:
         _refuse_without_server(config, (item.nodeid for item in items))
 
@@ -224,6 +258,9 @@ def llama_bench(
         model=found.model,
         guard=llama_guard,
         directory=tmp_path_factory.mktemp("bench"),
+        seconds=request.config.getoption("--llama-timeout"),
+        # Known bugs, and the known noise, are those of the CPU.
+        device="none" if llama_build.origin.provided else None,
         extra_args=found.extra_args,
     )
     yield bench
@@ -231,24 +268,24 @@ def llama_bench(
 
 
 @pytest.fixture
-def scenario(
+def llama_scenario(
     request: pytest.FixtureRequest, llama_build: Build, llama_bench: Bench, tmp_path: Path
 ) -> MakeScenario:
     """Makes the scenario of this test.
 
-    `scenario(route, adapters={"A": 0.0}, parallel=1, ...)`: the route, the adapters to load with
-    their server-wide scales, and the fields of `ServerConfig` the scenario requires. Skips with
-    the reason where the build or the user's own arguments do not allow it.
+    `llama_scenario(route, adapters={"A": 0.0}, parallel=1, ...)`: the route, the adapters to load
+    with their server-wide scales, and the fields of `ServerConfig` the scenario requires. Skips
+    with the reason where the build or the user's own arguments do not allow it.
     """
-    test = TestRun(llama_build)
-    request.node.stash[TEST_RUN] = test
+    test = ScenarioTest(llama_build)
+    request.node.stash[SCENARIO_TEST] = test
 
     def make(
         route: Route,
         *,
         adapters: Mapping[str, float],
         compare_cold: bool = True,
-        **required: object,
+        **required: Unpack[ConfigFields],
     ) -> Scenario:
         missing = [letter for letter in adapters if letter not in llama_bench.model.adapters]
         if missing:
@@ -257,7 +294,7 @@ def scenario(
         capabilities = llama_build.capabilities
         if lacks := lacking(server_config, capabilities):
             test.skip(Verdict.UNSUPPORTED, f"the build has no {', '.join(lacks)}")
-        if clashes := contradictions(server_config, {*required, "ctx_size"}, capabilities):
+        if clashes := contradictions(server_config, ("ctx_size", *required), capabilities):
             test.skip(Verdict.NOT_TESTED, "; ".join(clashes))
         test.scenario = Scenario(
             bench=llama_bench,
@@ -265,7 +302,7 @@ def scenario(
             adapters=adapters,
             route=route,
             directory=tmp_path,
-            seconds=request.config.getoption("--llama-timeout"),
+            seconds=request.config.getoption("--llama-timeout") * _factor(request.node),
             compare_cold=compare_cold,
         )
         return test.scenario
@@ -274,11 +311,25 @@ def scenario(
 
 
 def _asked_for(config: pytest.Config) -> bool:
-    """Whether an option says that this run is about a server, rather than a bystander's."""
+    """Whether this run is about a server, rather than a bystander's."""
+    return bool(config.getini("llama_harness")) or _options_given(config)
+
+
+def _options_given(config: pytest.Config) -> bool:
     options = ("--llama-bin", "--llama-arg", "--llama-lora", "--llama-launcher", "--llama-report")
     return any(config.getoption(option) for option in options) or (
         config.getoption("--llama-model") != GENERATED
     )
+
+
+def _factor(item: pytest.Item) -> int:
+    """How many times the usual time a test has."""
+    return _SLOW_FACTOR if item.get_closest_marker("slow") else 1
+
+
+def _check_seconds(seconds: float) -> None:
+    if not 0 < seconds <= _DAY:
+        raise pytest.UsageError(f"--llama-timeout={seconds:g}: it must be above 0, a day at most")
 
 
 def _refuse_separate_paths(config: pytest.Config) -> None:
@@ -304,7 +355,7 @@ def _refuse_separate_paths(config: pytest.Config) -> None:
 
 def _refuse_without_server(config: pytest.Config, ids: Iterator[str]) -> None:
     problem = config.stash[_PROBLEM]
-    if problem is not None and any(f"[{_NO_SERVER}" in node_id for node_id in ids):
+    if problem is not None and any(_NO_SERVER in node_id for node_id in ids):
         raise pytest.UsageError(str(problem))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -20,20 +21,21 @@ from harness.known_bugs import KnownBug, conclude, find, load
 from harness.ledger import Ledger, Verdict, VerdictRow
 from harness.report.failure import failure_text
 from harness.report.terminal import summary
-from harness.scenario import Scenario, ScenarioFailed
+from harness.scenario import NOT_JUDGED, Scenario, ScenarioFailed
 from harness.session import GENERATED, Session
 
 _ROW = "llama_cache_harness_row"
 """Attribute of a test report, a JSON text: workers can hand over nothing but plain values."""
 
+DEFAULT_SECONDS = 60.0
+"""`--llama-timeout`, unless it is given."""
+
 _ABOUT_KNOWN_BUGS = (Verdict.KNOWN_BUG, Verdict.KNOWN_BUG_GONE)
 
 
 @dataclass(slots=True)
-class TestRun:
+class ScenarioTest:
     """What the recorder needs to know of a running test that uses a scenario."""
-
-    __test__ = False  # not a test class
 
     build: Build
     scenario: Scenario | None = None
@@ -46,7 +48,7 @@ class TestRun:
         pytest.skip(f"{verdict}: {reason}")
 
 
-TEST_RUN = pytest.StashKey[TestRun]()
+SCENARIO_TEST = pytest.StashKey[ScenarioTest]()
 
 
 class Recorder:
@@ -59,19 +61,23 @@ class Recorder:
         self._ledger_error: str | None = None
         self._bugs: tuple[KnownBug, ...] | None = None
 
-    def prepare_output(self, session: Session | None) -> None:
+    def prepare(self) -> None:
+        """Reads what is needed later; raises `UsageProblem` when it makes no sense."""
+        self._bugs = load()
+
+    def open_output(self, session: Session) -> None:
         """Starts the ledger and the directory to keep logs in, where they are asked for.
 
         Raises `UsageError` when that cannot be done.
         """
         try:
             if keep := self._config.getoption("--llama-keep"):
-                option, path = "--llama-keep", Path(keep)
+                option, path = "--llama-keep", Path(keep).expanduser()
                 path.mkdir(parents=True, exist_ok=True)
             if report := self._config.getoption("--llama-report"):
-                option, path = "--llama-report", Path(report)
+                option, path = "--llama-report", Path(report).expanduser()
                 command = ["pytest", *map(str, self._config.invocation_params.args)]
-                self._ledger = Ledger(path, session.facts(command) if session else {})
+                self._ledger = Ledger(path, session.facts(command))
         except OSError as error:
             raise pytest.UsageError(
                 f"{option}={path} cannot be written: {error.strerror}"
@@ -83,7 +89,7 @@ class Recorder:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """The verdict on a scenario, once its test function has run."""
         report = yield
-        test = item.stash.get(TEST_RUN, None)
+        test = item.stash.get(SCENARIO_TEST, None)
         if test is not None and (
             report.when == "call" or (report.when == "setup" and report.failed)
         ):
@@ -117,41 +123,51 @@ class Recorder:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Exit code 5 when scenarios ran and none reached a verdict; 1 for a broken ledger."""
+        """Exit code 5 when no scenario reached a verdict; 1 for a broken ledger."""
         if self._ledger is not None:
             self._ledger.close()
-        if session.exitstatus != pytest.ExitCode.OK:
-            return
-        if self._ledger_error:
+        errors = sum(row.verdict is Verdict.ERROR for row in self._rows)
+        nothing_else_failed = session.testsfailed == errors
+        ended = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        if ended and self._ledger_error:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        elif self._rows and not any(row.verdict.reached for row in self._rows):
+        elif ended and nothing_else_failed and self._rows and not self._any_reached():
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
+
+    def _any_reached(self) -> bool:
+        return any(row.verdict.reached for row in self._rows)
 
     def _judge(
         self,
         item: pytest.Item,
         call: pytest.CallInfo[None],
         report: pytest.TestReport,
-        test: TestRun,
+        test: ScenarioTest,
     ) -> VerdictRow:
         """The verdict; makes `report` say the same."""
         error = call.excinfo.value if call.excinfo else None
         name, configuration = _identity(item, test.build)
-        signature = test.scenario.signature() if test.scenario else ()
-        known = self._known(name, configuration, test.build)
-        reason = None
+        scenario = test.scenario
+        signature = scenario.signature() if scenario else ()
+        known, reason = None, _answers_not_judged(scenario)
         if test.skipped is not None:
             verdict, reason = test.skipped
         elif report.skipped:
             verdict, reason = Verdict.NOT_TESTED, str(error)
-        elif error is None or isinstance(error, ScenarioFailed):
-            verdict = conclude(signature, known)
-            self._express(verdict, known, item, report, test)
         else:
-            verdict = Verdict.ERROR
-            reason = f"{type(error).__name__}: {getattr(error, 'message', error)}".splitlines()[0]
-            if isinstance(error, HarnessError) and test.scenario is not None:
-                report.longrepr = "\n".join([str(error), *self._closing(item, test)])
+            known, trouble = self._known(name, configuration, test.build)
+            if error is not None and not isinstance(error, ScenarioFailed):
+                trouble = error
+            elif trouble is None and not signature and not (scenario and scenario.judged):
+                trouble = HarnessError("this test judged nothing", hint="no step claims anything")
+            if trouble is None:
+                verdict = conclude(signature, known)
+                self._express(verdict, known, item, report, test)
+            else:
+                verdict = Verdict.ERROR
+                message = getattr(trouble, "message", str(trouble))
+                reason = f"{type(trouble).__name__}: {message}".splitlines()[0]
+                self._express_trouble(trouble, item, report, test)
         return VerdictRow(
             scenario=name,
             configuration=configuration,
@@ -160,10 +176,25 @@ class Recorder:
             signature=signature,
             issue=known.issue if known and verdict in _ABOUT_KNOWN_BUGS else None,
             reason=reason,
-            argv=test.scenario.server.command if test.scenario and test.scenario.steps else (),
+            argv=scenario.command if scenario else (),
             seconds=round(time.monotonic() - test.started, 3),
-            requests=tuple(step.row for step in test.scenario.steps) if test.scenario else (),
+            requests=tuple(step.row for step in scenario.steps) if scenario else (),
         )
+
+    def _express_trouble(
+        self,
+        trouble: BaseException,
+        item: pytest.Item,
+        report: pytest.TestReport,
+        test: ScenarioTest,
+    ) -> None:
+        """Gives pytest's report an error that is no verdict; only a bug gets a traceback."""
+        report.outcome = "failed"
+        closing = self._closing(item, test)
+        if isinstance(trouble, HarnessError):
+            report.longrepr = "\n".join([str(trouble), *closing])
+        else:
+            report.sections.append(("llama-server", "\n".join(closing)))
 
     def _express(
         self,
@@ -171,7 +202,7 @@ class Recorder:
         known: KnownBug | None,
         item: pytest.Item,
         report: pytest.TestReport,
-        test: TestRun,
+        test: ScenarioTest,
     ) -> None:
         """Gives pytest's report the outcome of the verdict."""
         if verdict is Verdict.KNOWN_BUG and known is not None:
@@ -185,6 +216,7 @@ class Recorder:
                 f"upstream? Expected {', '.join(known.signature)}"
             )
         elif verdict is Verdict.FAILED and test.scenario is not None:
+            report.outcome = "failed"
             title = f"{item.name} on {test.build.title}: {', '.join(test.scenario.signature())}"
             if known is not None:
                 title += f"\nthe known bug {known.issue} shows as {', '.join(known.signature)}"
@@ -194,29 +226,36 @@ class Recorder:
                 closing=self._closing(item, test),
             )
 
-    def _known(self, scenario: str, configuration: str, build: Build) -> KnownBug | None:
-        """The known bug that is accepted for this scenario here, if any."""
+    def _known(
+        self, scenario: str, configuration: str, build: Build
+    ) -> tuple[KnownBug | None, BaseException | None]:
+        """The known bug that is accepted for this scenario here, and what is wrong with it."""
         mode = self._config.getoption("--known-bugs")
         if mode == "fail" or (mode == "auto" and not build.origin.provided):
-            return None
+            return None, None
         if self._config.getoption("--llama-model") != GENERATED:
-            return None  # signatures are those of the generated model
-        if self._bugs is None:
-            self._bugs = load()
-        return find(self._bugs, scenario, configuration, build.capabilities.commit, build.number)
+            return None, None  # signatures are those of the generated model
+        if self._bugs is None:  # on a worker
+            self.prepare()
+        commit, number = build.capabilities.commit, build.number
+        try:
+            return find(self._bugs or (), scenario, configuration, commit, number), None
+        except HarnessError as error:
+            return None, error
 
-    def _closing(self, item: pytest.Item, test: TestRun) -> list[str]:
+    def _closing(self, item: pytest.Item, test: ScenarioTest) -> list[str]:
         """The last lines of a failure: where its logs are, and how to run it again."""
-        assert test.scenario is not None
-        logs = self._keep(item, test.scenario)
-        return [f"logs: {logs}", f"run again: {self._rerun(item, test.build)}"]
+        again = f"run again: {self._rerun(item, test.build)}"
+        if test.scenario is None:
+            return [again]
+        return [f"logs: {self._keep(item, test.scenario)}", again]
 
     def _keep(self, item: pytest.Item, scenario: Scenario) -> str:
         """Copies logs and slot files to `--llama-keep`, if asked to; says where they are."""
         directory = self._config.getoption("--llama-keep")
         if not directory:
             return str(scenario.directory)
-        target = Path(directory) / re.sub(r"[^\w.\[\]-]+", "_", item.nodeid)
+        target = Path(directory).expanduser() / re.sub(r"[^\w.\[\]-]+", "_", item.nodeid)
         try:
             shutil.copytree(scenario.directory, target, dirs_exist_ok=True)
         except (OSError, shutil.Error) as error:
@@ -226,7 +265,9 @@ class Recorder:
     def _rerun(self, item: pytest.Item, build: Build) -> str:
         """A line that runs just this scenario again, on this build."""
         name, configuration = _identity(item, build)
-        node_id = f"{item.nodeid.partition('::')[0]}::{name.partition('::')[2]}[{configuration}]"
+        path = os.path.relpath(item.path, self._config.invocation_params.dir)
+        brackets = f"[{configuration}]" if configuration else ""
+        node_id = f"{path}::{name.partition('::')[2]}{brackets}"
         words = ["pytest", node_id, f"--llama-bin={build.origin.path}"]
         if (model := self._config.getoption("--llama-model")) != GENERATED:
             words.append(f"--llama-model={model}")
@@ -234,6 +275,8 @@ class Recorder:
             words += [f"{option}={value}" for value in self._config.getoption(option)]
         if launcher := self._config.getoption("--llama-launcher"):
             words.append(f"--llama-launcher={launcher}")
+        if (seconds := self._config.getoption("--llama-timeout")) != DEFAULT_SECONDS:
+            words.append(f"--llama-timeout={seconds:g}")
         return shlex.join(words)
 
 
@@ -255,6 +298,14 @@ def _identity(item: pytest.Item, build: Build) -> tuple[str, str]:
     parts = brackets.removesuffix("]").split("-")
     configuration = "-".join(part for part in parts if part != build.id)
     return f"{item.path.name}::{function}", configuration
+
+
+def _answers_not_judged(scenario: Scenario | None) -> str | None:
+    """Why answers could not be judged, where that is so: a verdict is then on reuse alone."""
+    if scenario is None:
+        return None
+    answers = (step.row.answer or "" for step in scenario.steps)
+    return next((f"answers {text}" for text in answers if text.startswith(NOT_JUDGED)), None)
 
 
 def _properties(row: VerdictRow) -> list[tuple[str, Any]]:

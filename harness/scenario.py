@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from harness.accounting import violations
-from harness.answers import unlike_cold, wrong_cell
-from harness.bench import Bench, send
-from harness.client import LoraField, Options
-from harness.errors import RequestError, ServerError, TimedOut
+from harness.answers import other_text, unlike_cold, wrong_cell
+from harness.bench import Bench
+from harness.client import Client, LoraField, Options
+from harness.errors import ReferenceTrouble, RequestError, TimedOut
 from harness.expect import Claim, Failure, Kind
 from harness.history import History
 from harness.ledger import RequestRow
 from harness.prompts import Prompt, Route
+from harness.reference import send
 from harness.replies import CompletionReply, Reply
 from harness.server.config import ServerConfig
 from harness.server.log import LogSlice
@@ -30,6 +31,11 @@ class NoField:
 
 
 NO_FIELD = NoField()
+
+NOT_JUDGED = "not judged"
+"""How answers were judged that could not be."""
+
+T = TypeVar("T")
 
 Lora = Mapping[str, float] | NoField
 """What a request says of its adapters: scales by letter, `{}` for `[]`, or NO_FIELD."""
@@ -58,6 +64,33 @@ class _Ended(Exception):
 
 
 @dataclass(slots=True)
+class Stopwatch:
+    """Runs inside its `with` blocks, and knows what is left of its seconds."""
+
+    seconds: float
+    _since: float = 0.0
+
+    @property
+    def left(self) -> float:
+        """Seconds left now; always enough to fail with a message."""
+        running = time.monotonic() - self._since if self._since else 0.0
+        return max(0.1, self.seconds - running)
+
+    def __enter__(self) -> Self:
+        self._since = time.monotonic()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.seconds -= time.monotonic() - self._since
+        self._since = 0.0
+
+
+@dataclass(slots=True)
 class Scenario:
     """A context manager around one scenario's server.
 
@@ -73,14 +106,19 @@ class Scenario:
     directory: Path
     """For the server's log and slot files."""
     seconds: float
-    """How long the whole scenario may take."""
+    """How long all its requests together may take; so, besides, may those of the reference."""
     compare_cold: bool = True
     """False where a cold run would cost too much: answers are then judged by their cell alone."""
     steps: list[Step] = field(default_factory=list)
     _history: History = field(default_factory=History)
     _server: LlamaServer | None = None
     _server_wide: dict[str, float] = field(default_factory=dict)
-    _deadline: float = 0.0
+    _watch: Stopwatch = field(init=False)
+    _reference_watch: Stopwatch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._watch = Stopwatch(self.seconds)
+        self._reference_watch = Stopwatch(self.seconds)
 
     @property
     def server(self) -> LlamaServer:
@@ -103,13 +141,13 @@ class Scenario:
         """
         assert name not in {step.row.step for step in self.steps}, f"two steps named {name!r}"
         setting = self._setting(lora)
-        try:
-            tokens = self.bench.tokens(self.server.client, self.route, prompt)
-        except RequestError as error:
-            raise self._fatal(name, error) from error
+        tokens = self._tokens(name, prompt)
         possible = self._history.possible(tokens, setting)
         bounds = reuse.bounds(
-            possible, len(tokens), memory=self.bench.model.memory, ubatch=self._ubatch()
+            possible,
+            len(tokens),
+            memory=self.bench.model.memory,
+            ubatch=self.bench.ubatch(self.config),
         )
         row = RequestRow(
             step=name,
@@ -121,28 +159,49 @@ class Scenario:
             possible=possible,
             expected=(bounds.lower, bounds.upper) if bounds else None,
         )
-        reply, log = self._exchange(row, prompt, Options(lora=self._field(lora), id_slot=slot))
+        options = Options(lora=self._field(lora), id_slot=slot)
+        reply, log = self._exchange(row, prompt, options)
         self._history.add((*tokens, *(t.id for t in reply.tokens[:-1])), setting)
-        failures = list(violations(reply, prompt_tokens=len(tokens), id_slot=slot))
+        failures = list(_violations(reply, len(tokens), options))
         answer = None
-        if bounds is not None:
-            failures += filter(None, [bounds.judge(reply.timings.cache_n)])
-            answer, wrong = self._judge_answer(prompt, setting, reply)
-            failures += wrong
-        self._record(_with_reply(row, reply, answer), failures, log)
+        try:
+            if bounds is not None:
+                failures += filter(None, [bounds.judge(reply.timings.cache_n)])
+                answer, wrong = self._judge_answer(prompt, setting, reply, len(tokens))
+                failures += wrong
+        finally:
+            self._record(_with_reply(row, reply, answer), failures, log)
         return reply
+
+    def act(self, name: str, call: Callable[[Client, float], T]) -> T:
+        """Does something else with the server, as a step of its own.
+
+        `call` gets the client and the seconds left. A refusal or a crash is the step's failure.
+        """
+        return self._act(RequestRow(step=name, route=""), call)
 
     def set_server_wide(self, scales: Mapping[str, float]) -> None:
         """`POST /lora-adapters`: states the server-wide scale of every loaded adapter."""
         assert scales.keys() == self.adapters.keys(), "state every loaded adapter"
-        try:
-            self.server.client.set_lora_adapters(
-                [(self._id(letter), scale) for letter, scale in scales.items()],
-                timeout=self._left(),
-            )
-        except RequestError as error:
-            raise self._fatal("POST /lora-adapters", error) from error
+        field = [(self._id(letter), scale) for letter, scale in scales.items()]
+        row = RequestRow(
+            step=f"POST /lora-adapters {len(self.steps)}",
+            route="/lora-adapters",
+            lora=dict(scales),
+            setting=Setting.of(scales).as_dict(),
+        )
+        self._act(row, lambda client, seconds: client.set_lora_adapters(field, timeout=seconds))
         self._server_wide = dict(scales)
+
+    @property
+    def judged(self) -> bool:
+        """Whether any step claimed anything that could be judged."""
+        return any(step.row.expected and step.row.cache_n is not None for step in self.steps)
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The server's command line; empty before there is one."""
+        return self._server.command if self._server else ()
 
     def signature(self) -> tuple[str, ...]:
         """The failed `step: kind` pairs, sorted."""
@@ -151,7 +210,6 @@ class Scenario:
         )
 
     def __enter__(self) -> Self:
-        self._deadline = time.monotonic() + self.seconds
         self._server_wide = dict(self.adapters)
         self._server = self.bench.server(self.config, self.directory / "server.log")
         self._server.start()
@@ -180,7 +238,8 @@ class Scenario:
         log = self.server.log
         start = log.position()
         try:
-            reply = send(self.server.client, self.route, prompt, options, self._left())
+            with self._watch:
+                reply = send(self.server.client, self.route, prompt, options, self._watch.left)
             self.server.check_alive()
         except (RequestError, ServerExited) as error:
             failure = self._failure(error)
@@ -188,44 +247,72 @@ class Scenario:
             raise _Ended from error
         return reply, log.request_slice(start)
 
+    def _act(self, row: RequestRow, call: Callable[[Client, float], T]) -> T:
+        log = self.server.log
+        start = log.position()
+        try:
+            with self._watch:
+                done = call(self.server.client, self._watch.left)
+        except RequestError as error:
+            self._record(row, [self._failure(error)], log.since(start))
+            raise _Ended from error
+        self._record(row, [], log.since(start))
+        return done
+
+    def _tokens(self, name: str, prompt: Prompt) -> tuple[int, ...]:
+        client = self.server.client
+        try:
+            with self._watch:
+                return self.bench.tokens(client, self.route, prompt, self._watch.left)
+        except RequestError as error:
+            self._record(RequestRow(step=name, route=self.route), [self._failure(error)])
+            raise _Ended from error
+
     def _judge_answer(
-        self, prompt: Prompt, setting: Setting, reply: Reply
-    ) -> tuple[str | None, list[Failure]]:
+        self, prompt: Prompt, setting: Setting, reply: Reply, prompt_tokens: int
+    ) -> tuple[str, list[Failure]]:
         """How the answer was judged, and all that is wrong with it."""
         if not reply.tokens:
-            wrong = Failure(Kind.ACCOUNTING, "the reply reports no token probabilities")
-            return None, [wrong]
+            return NOT_JUDGED, [Failure(Kind.ACCOUNTING, "the reply reports no probabilities")]
         by, texts = [], []
         oracle = self.bench.model.oracle
         if oracle is not None:
             by.append("cell")
             texts.append(wrong_cell(oracle, reply.tokens, setting.as_dict()))
-        failures = []
+            texts.append(other_text(oracle, reply))
         if self.compare_cold:
-            try:
-                tolerance = self.bench.tolerance(self._left())
-                if tolerance.tells:
-                    by.append(f"cold run, within {tolerance}")
-                    cold = self.bench.cold(self.route, prompt, setting, self._left())
-                    texts.append(_reused_cold(cold))
-                    texts.append(unlike_cold(cold.tokens, reply.tokens, tolerance))
-                else:
-                    by.append(f"not by a cold run: noise is as large as a difference, {tolerance}")
-                    texts.append(by[-1] if oracle is not None else None)
-            except (RequestError, ServerError) as error:
-                failure = _failure(error)
-                failures.append(replace(failure, message=f"cold run: {failure.message}"))
-        failures += [Failure(Kind.WRONG_ANSWER, text) for text in texts if text]
-        return "; ".join(by) or None, failures
+            with self._reference_watch:
+                how, text = self._against_cold(prompt, setting, reply, prompt_tokens)
+            by.append(how)
+            texts.append(text)
+        failures = [Failure(Kind.WRONG_ANSWER, text) for text in texts if text]
+        return "; ".join(by) or NOT_JUDGED, failures
+
+    def _against_cold(
+        self, prompt: Prompt, setting: Setting, reply: Reply, prompt_tokens: int
+    ) -> tuple[str, str | None]:
+        """How the answer compares with a cold run's: by what tolerance, and what is wrong."""
+        reference = self.bench.reference(self.config)
+        tolerance = reference.tolerance(self._reference_watch.left)
+        if not tolerance.tells:
+            blind = f"{NOT_JUDGED}: noise hides what other adapters do, {tolerance}"
+            if self.bench.model.oracle is not None:
+                # On a generated model other adapters make a difference of many nats: such noise
+                # is no noise.
+                raise ReferenceTrouble(f"the control is {blind}")
+            return blind, None
+        cold = reference.cold(self.route, prompt, setting, self._reference_watch.left)
+        for broken in _violations(cold, prompt_tokens, Options()):
+            raise ReferenceTrouble(f"cold run: {broken.message}")
+        return f"cold run, within {tolerance}", unlike_cold(cold, reply, tolerance)
 
     def _failure(self, error: RequestError | ServerExited) -> Failure:
         """What a request that got no proper answer says about the server."""
-        return _failure(self.server.cause(error) if isinstance(error, RequestError) else error)
-
-    def _fatal(self, name: str, error: RequestError) -> _Ended:
-        """Records that an auxiliary request failed; to be raised."""
-        self._record(RequestRow(step=name, route=self.route), [self._failure(error)])
-        return _Ended()
+        cause = self.server.cause(error) if isinstance(error, RequestError) else error
+        if isinstance(cause, ServerExited):
+            return Failure(Kind.CRASH, cause.message, cause.detail)
+        kind = Kind.HANG if isinstance(cause, TimedOut) else Kind.REFUSED
+        return Failure(kind, cause.message, cause.detail)
 
     def _record(
         self, row: RequestRow, failures: Sequence[Failure], log: LogSlice | None = None
@@ -238,7 +325,7 @@ class Scenario:
         try:
             self.server.check_alive()
         except ServerExited as error:
-            self._record(RequestRow(step="end", route=self.route), [_failure(error)])
+            self._record(RequestRow(step="end", route=self.route), [self._failure(error)])
 
     def _setting(self, lora: Lora) -> Setting:
         if isinstance(lora, NoField):
@@ -260,23 +347,14 @@ class Scenario:
         """llama-server numbers adapters in the order of its command line."""
         return list(self.adapters).index(letter)
 
-    def _ubatch(self) -> int:
-        return self.config.ubatch_size or 512
 
-    def _left(self) -> float:
-        return max(0.1, self._deadline - time.monotonic())
-
-
-def _failure(error: RequestError | ServerError) -> Failure:
-    if isinstance(error, ServerError):
-        return Failure(Kind.CRASH, error.message, error.detail)
-    kind = Kind.HANG if isinstance(error, TimedOut) else Kind.REFUSED
-    return Failure(kind, error.message, error.detail)
-
-
-def _reused_cold(cold: Reply) -> str | None:
-    reused = cold.timings.cache_n
-    return f"the cold run itself reused {reused} tokens" if reused else None
+def _violations(reply: Reply, prompt_tokens: int, options: Options) -> tuple[Failure, ...]:
+    return violations(
+        reply,
+        prompt_tokens=prompt_tokens,
+        n_predict=options.n_predict,
+        id_slot=options.id_slot,
+    )
 
 
 def _with_reply(row: RequestRow, reply: Reply, answer: str | None) -> RequestRow:

@@ -13,14 +13,14 @@ from typing import Any, Self
 
 from harness import __version__
 from harness.builds.build import Build, examine
-from harness.builds.locate import locate
+from harness.builds.origin import locate
 from harness.errors import UsageProblem
 from harness.memory import Memory
 from harness.models.spec import Model, ModelFile
 from harness.models.synthetic.store import generated
 from harness.models.synthetic.vocabulary import oracle
 from harness.models.user import user_model
-from harness.server.config import user_flags
+from harness.server.config import check_adapter_path, user_flags
 from harness.server.launcher import parse_launcher
 
 GENERATED = "generated"
@@ -110,11 +110,16 @@ def prepare(
     launcher: str | None,
 ) -> Session:
     """Finds and probes everything a run needs. Raises `UsageProblem` for what cannot be used."""
+    if not all(isinstance(value, str) for value in (*binaries, *loras, *args, model)):
+        raise UsageProblem("`--` is no value for an option")  # argparse makes a list of it
     words = _words(args)
     builds = examine(locate(binaries, environ), parse_launcher(launcher))
     for build in builds:
         user_flags(words, build.capabilities)
-    return Session(builds=builds, model=_model(model, loras), extra_args=words)
+    chosen = _model(model, loras)
+    for adapter in chosen.adapters.values():
+        check_adapter_path(adapter.path)
+    return Session(builds=builds, model=chosen, extra_args=words)
 
 
 def _words(args: Sequence[str]) -> tuple[str, ...]:

@@ -8,22 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from harness.models.files import sha256_of
+from harness.builds.origin import Origin
+from harness.files import sha256_of
 from harness.server.capabilities import Capabilities, probe
+from harness.server.guard import Guard
 from harness.server.process import Program
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """Where a binary was found."""
-
-    path: Path
-    said_by: str
-    """What named it: `--llama-bin`, `LLAMA_SERVER_BIN_PATH`, `PATH`, or the wheel."""
-    number: int | None = None
-    """Its build number, where the origin is a better witness than the binary."""
-    provided: bool = False
-    """Whether the project itself brought it, rather than a person."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +92,10 @@ class Build:
 
 def examine(origins: Sequence[Origin], launcher: tuple[str, ...] = ()) -> tuple[Build, ...]:
     """Probes each binary once. Raises `UsageProblem` for the first that is no llama-server."""
+    with Guard() as guard:
+        probed = [probe(origin.path, guard.session) for origin in origins]
     builds: list[Build] = []
-    for origin in origins:
-        capabilities = probe(origin.path)
+    for origin, capabilities in zip(origins, probed, strict=True):
         taken = {build.id for build in builds}
         builds.append(
             Build(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.memory import Memory
-from harness.models.oracle import CellOracle
+from harness.oracle import CellOracle
 
 
 @dataclass(frozen=True, slots=True)

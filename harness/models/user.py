@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.errors import UsageProblem
+from harness.files import sha256_of
 from harness.memory import Memory
-from harness.models.files import sha256_of
 from harness.models.gguf_header import Scalar, read_metadata
 from harness.models.spec import Model, ModelFile
 
+_ARCHITECTURE = "general.architecture"
 LETTERS = "AB"
 """Adapters are called by these in scenarios."""
 
@@ -26,8 +27,14 @@ def user_model(path: Path, loras: Sequence[Path]) -> Model:
     if metadata.get("general.type") == "adapter":
         raise UsageProblem(f"{path} is an adapter, not a model", hint="pass it as --llama-lora")
     for lora in loras:
-        if _metadata(lora, "--llama-lora").get("adapter.type") != "lora":
+        adapter = _metadata(lora, "--llama-lora")
+        if adapter.get("adapter.type") != "lora":
             raise UsageProblem(f"{lora} is not a LoRA adapter", hint="convert_lora_to_gguf.py")
+        if adapter.get(_ARCHITECTURE) != metadata.get(_ARCHITECTURE):
+            raise UsageProblem(
+                f"{lora} is for a model of architecture {adapter.get(_ARCHITECTURE)}, "
+                f"{path.name} is {metadata.get(_ARCHITECTURE)}"
+            )
     return Model(
         name=path.name,
         file=ModelFile(path.resolve(), sha256_of(path)),
@@ -54,10 +61,11 @@ def _metadata(path: Path, option: str) -> dict[str, Scalar | None]:
 
 
 def _memory(metadata: dict[str, Scalar | None]) -> Memory:
-    architecture = metadata.get("general.architecture")
+    architecture = metadata.get(_ARCHITECTURE)
     names = {name.removeprefix(f"{architecture}.") for name in metadata}
     if any(name.startswith(("ssm.", "wkv.", "shortconv.")) for name in names):
         # A model of both has a number of heads; some write 0 for none, some nothing at all.
         heads = metadata.get(f"{architecture}.attention.head_count", 0)
         return Memory.RECURRENT if heads == 0 else Memory.HYBRID
-    return Memory.SWA if "attention.sliding_window" in names else Memory.DENSE
+    windows = (f"{architecture}.attention.{name}" for name in ("sliding_window", "chunk_size"))
+    return Memory.SWA if any(metadata.get(name) for name in windows) else Memory.DENSE

@@ -1,1 +1,1 @@
-"""Renderings of what was found: pure functions over ledger rows."""
+"""Renderings of what was found."""

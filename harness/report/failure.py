@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from harness.ledger import RequestRow
 from harness.report.table import columns
 from harness.scenario import Scenario, Step
+from harness.setting import Setting
 
 _MAX_LOG_LINES = 120
 
@@ -33,7 +34,7 @@ def _cells(number: int, row: RequestRow) -> tuple[str, ...]:
         f"{number} {row.step}",
         f"{row.prompt_tokens} tokens{slot}",
         sent(row.lora),
-        " + ".join(f"{name} at {s:g}" for name, s in row.setting.items()) or "no adapter",
+        str(Setting.of(row.setting)),
         str(row.possible),
         expected(row),
         row.reuse,
@@ -49,6 +50,8 @@ def sent(lora: dict[str, float] | None) -> str:
 
 def expected(row: RequestRow) -> str:
     """The bounds of a step's reuse."""
+    if not row.prompt_tokens:
+        return "-"
     if row.expected is None:
         return "not judged"
     lower, upper = row.expected

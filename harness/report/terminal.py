@@ -43,8 +43,8 @@ def _table(rows: Sequence[VerdictRow]) -> list[str]:
 
 
 def _outcome(row: VerdictRow) -> tuple[str, ...]:
-    reuse = " ".join(request.reuse for request in row.requests)
-    found = row.reason or ", ".join(row.signature)
+    reuse = " ".join(request.reuse for request in row.requests if request.prompt_tokens)
+    found = ", ".join(filter(None, [*row.signature, row.reason]))
     return (row.scenario, reuse, row.verdict.value, row.issue or "", found)
 
 

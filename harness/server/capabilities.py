@@ -63,11 +63,14 @@ class Capabilities:
         )
 
 
-def probe(binary: Path) -> Capabilities:
-    """What `binary` is and can do; `UsageProblem` when it cannot run or is no llama-server."""
+def probe(binary: Path, session: str = "probe") -> Capabilities:
+    """What `binary` is and can do; `UsageProblem` when it cannot run or is no llama-server.
+
+    `session` is that of the guard that sees to it that nothing is left of a hanging one.
+    """
     check_executable(binary)
-    version_text = _run(binary, "--version")
-    help_text = _run(binary, "--help")
+    version_text = _run(binary, "--version", session)
+    help_text = _run(binary, "--help", session)
     if "--cache-ram" not in help_text or "--slot-save-path" not in help_text:
         raise UsageProblem(
             f"{binary} is not a llama-server: its --help names neither --cache-ram "
@@ -80,7 +83,7 @@ def probe(binary: Path) -> Capabilities:
         build_number=_build_number(version_text),
         flags=_flags(help_text),
         log_level=_log_level(help_text),
-        devices=_devices(_run(binary, "--list-devices")),
+        devices=_devices(_run(binary, "--list-devices", session)),
     )
 
 
@@ -94,7 +97,7 @@ def check_executable(binary: Path) -> None:
         raise UsageProblem(f"{binary} is not executable", hint=f"chmod +x {binary}")
 
 
-def _run(binary: Path, option: str) -> str:
+def _run(binary: Path, option: str, session: str) -> str:
     try:
         process = subprocess.Popen(
             [binary, option],
@@ -103,7 +106,7 @@ def _run(binary: Path, option: str) -> str:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            env=hermetic_environment(os.environ, session="probe"),
+            env=hermetic_environment(os.environ, session),
             start_new_session=True,
         )
     except OSError as error:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 from harness.errors import UsageProblem
 from harness.server.capabilities import Capabilities
@@ -57,6 +58,32 @@ class ServerConfig:
     """A nonce: `/props` gives it back, which proves who answers."""
     extra_args: tuple[str, ...] = ()
     """The user's own words, last on the command line."""
+
+
+class ConfigFields(TypedDict, total=False):
+    """The fields a scenario may require, as keyword arguments."""
+
+    parallel: int
+    ctx_size: int
+    batch_size: int
+    ubatch_size: int
+    threads: int
+    threads_batch: int
+    cache_ram: int
+    kv_unified: bool
+    cache_idle_slots: bool
+    slot_save_path: Path
+    slot_prompt_similarity: float
+    swa_full: bool
+    ctx_checkpoints: int
+    checkpoint_min_step: int
+    cache_reuse: int
+    flash_attn: str
+    cache_type_k: str
+    cache_type_v: str
+    device: str
+    gpu_layers: int
+    cache_prompt: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +156,9 @@ _RESERVED: Mapping[str, str] = {
     "--api-key": "servers listen on loopback only",
     "--api-key-file": "servers listen on loopback only",
     "--api-prefix": "the harness asks at the root",
+    "--list-devices": "run the binary yourself",
+    "--cache-list": "run the binary yourself",
+    "--completion-bash": "run the binary yourself",
     "--help": "run the binary yourself",
     "--version": "run the binary yourself",
 }
@@ -202,9 +232,13 @@ def user_flags(words: Sequence[str], capabilities: Capabilities) -> dict[str, tu
     return found
 
 
-def with_extra_args(config: ServerConfig, words: Sequence[str]) -> ServerConfig:
-    """The same configuration with the user's words at the end."""
-    return replace(config, extra_args=(*config.extra_args, *words))
+def check_adapter_path(path: Path) -> None:
+    """Raises `UsageProblem` for a path llama-server would take apart."""
+    if ":" in str(path) or "," in str(path):
+        raise UsageProblem(
+            f"{path}: llama-server cannot load an adapter whose path has ':' or ','",
+            hint="put it elsewhere; XDG_CACHE_HOME moves the generated ones",
+        )
 
 
 def _check_not_reserved(word: str, capabilities: Capabilities) -> None:
@@ -227,13 +261,8 @@ def _written(flag: Flag, value: object) -> tuple[str, ...]:
 
 
 def _lora_scaled(adapter: LoadedAdapter) -> str:
-    path = str(adapter.path)
-    if ":" in path or "," in path:
-        raise UsageProblem(
-            f"{path}: llama-server cannot load an adapter whose path has ':' or ','",
-            hint="make a link to it elsewhere",
-        )
-    return f"{path}:{adapter.scale}"
+    check_adapter_path(adapter.path)
+    return f"{adapter.path}:{adapter.scale}"
 
 
 def _same(flag: Flag, value: object, users: tuple[str, ...]) -> bool:

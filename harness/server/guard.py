@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from harness.errors import HarnessError
-from harness.server import guardian
+from harness.server import guard_main
 
 
 class Guard:
@@ -29,7 +29,7 @@ class Guard:
         """The value of the marker variable in the environment of every process we start."""
         self._process = subprocess.Popen(
             [
-                *(sys.executable, "-I", "-S", guardian.__file__, self.session),
+                *(sys.executable, "-I", "-S", guard_main.__file__, self.session),
                 *(str(pid) for pid in (os.getpid(), *also_watch)),
             ],
             bufsize=0,  # nothing is left to be written when the guard is gone

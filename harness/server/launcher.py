@@ -27,7 +27,7 @@ def parse_launcher(text: str | None) -> tuple[str, ...]:
             f"--llama-launcher={text!r}: no such program", hint="it must be on the PATH or a path"
         )
     program, *rest = words
-    if "/" in program:  # servers are started in another directory
+    if "/" in program:  # pytest may change directory
         program = str(Path(program).absolute())
     options = {word.partition("=")[0] for word in rest}
     if Path(program).name == "gdb" and not _GDB_SCRIPTED & options:

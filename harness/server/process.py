@@ -27,6 +27,7 @@ from harness.server.log import ServerLog
 READY_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 _DYING_SECONDS = 5.0
+_SLOWEST_POLL_SECONDS = 0.25
 _LOADING = 503
 _POLLS_OF_ONE = 8
 _POLL_SECONDS = 0.003
@@ -37,7 +38,7 @@ class ServerExited(ServerError):
 
     def __init__(self, server: LlamaServer, returncode: int) -> None:
         how = (
-            f"was killed by {signal.Signals(-returncode).name}"
+            f"was killed by {_signal_name(-returncode)}"
             if returncode < 0
             else f"ended with exit code {returncode}"
         )
@@ -127,10 +128,9 @@ class LlamaServer:
         family = _family(process.pid)
         _signal_group(process.pid, signal.SIGTERM)
         try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            pass  # it had its chance
+            _wait_for_end(process, _STOP_SECONDS)
         finally:
+            # Its leader is not waited for before: until then the group's number is nobody else's.
             _signal_group(process.pid, signal.SIGKILL)
             _kill(family)
             process.wait()
@@ -139,7 +139,7 @@ class LlamaServer:
     def check_alive(self) -> None:
         """Raises `ServerExited` when the process we started is no longer running."""
         assert self._process is not None, "the server is not running"
-        returncode = self._process.poll()
+        returncode = _ended(self._process)
         if returncode is not None:
             raise ServerExited(self, returncode)
 
@@ -150,10 +150,9 @@ class LlamaServer:
         """
         assert self._process is not None, "the server is not running"
         if isinstance(error, Disconnected):
-            try:
-                return ServerExited(self, self._process.wait(_DYING_SECONDS))
-            except subprocess.TimeoutExpired:
-                pass  # it lives: the connection itself is the fault
+            returncode = _wait_for_end(self._process, _DYING_SECONDS)
+            if returncode is not None:
+                return ServerExited(self, returncode)
         return error
 
     def describe(self) -> str:
@@ -179,7 +178,7 @@ class LlamaServer:
         path = self.log.path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            log = path.open("wb")
+            log = path.open("ab")  # a scenario may start its server again
         except OSError as error:
             raise ServerError(f"the log {path} cannot be written: {error.strerror}") from None
         with log:
@@ -211,7 +210,8 @@ class LlamaServer:
                 missing = self._missing(client, deadline)
                 if not missing:
                     return client
-            time.sleep(_POLL_SECONDS)
+            # A large model loads for minutes: ask less and less often.
+            time.sleep(min(_POLL_SECONDS * 1.02 ** min(poll, 500), _SLOWEST_POLL_SECONDS))
         if client is not None:
             client.close()
         raise ServerNotReady(self, self._ready_seconds, missing)
@@ -252,6 +252,30 @@ class LlamaServer:
                 if connection.status == psutil.CONN_LISTEN:
                     return int(connection.laddr.port)
         return None
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+def _ended(process: subprocess.Popen[bytes]) -> int | None:
+    """How a process has ended, as Popen puts it, leaving its number taken; None while it runs."""
+    if process.returncode is not None:
+        return process.returncode
+    end = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if end is None:
+        return None
+    return end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
+
+
+def _wait_for_end(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    deadline = time.monotonic() + seconds
+    while (returncode := _ended(process)) is None and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+    return returncode
 
 
 def _family(pid: int, *, descendants: bool = True) -> list[psutil.Process]:

@@ -47,9 +47,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def start(scenario: MakeScenario, topology: Topology, route: Route) -> Start:
+def start(llama_scenario: MakeScenario, topology: Topology, route: Route) -> Start:
     """Scenarios in this test's configuration, with the prompt cache on."""
-    return lambda adapters: scenario(
+    return lambda adapters: llama_scenario(
         route,
         adapters=adapters,
         cache_ram=CACHE_RAM,

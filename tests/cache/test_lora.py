@@ -130,18 +130,17 @@ def test_restore_into_a_slot_never_used(start: Start) -> None:
 
 
 @pytest.mark.slow
-def test_one_adapter_everywhere_at_30000_tokens(scenario: MakeScenario) -> None:
+def test_one_adapter_everywhere_at_30000_tokens(llama_scenario: MakeScenario) -> None:
     """The control at the size people lose: a large state goes to the prompt cache and back.
 
     Answers are judged by their cell alone: a cold run would take as long as the scenario.
     """
     long = prose("long", 30_000)
-    with scenario(
+    with llama_scenario(
         Route.COMPLETION,
         adapters={"A": 0.0},
         cache_ram=CACHE_RAM,
         parallel=1,
-        kv_unified=False,
         ctx_size=32_768,
         flash_attn="on",
         threads_batch=2,

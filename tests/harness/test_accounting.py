@@ -34,6 +34,11 @@ def test_a_broken_rule_is_named(reply: Reply, words: str) -> None:
     assert words in failure.message
 
 
+def test_fewer_tokens_than_were_asked_for() -> None:
+    (failure,) = violations(completion(predicted_n=1), prompt_tokens=10, n_predict=4)
+    assert failure.message == "4 tokens were asked for, predicted_n 1"
+
+
 def test_a_context_shift_drops_tokens_from_the_slot() -> None:
     assert violations(completion(tokens_cached=5, truncated=True), prompt_tokens=10) == ()
 

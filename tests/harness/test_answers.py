@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from harness.answers import BASE_TOLERANCE, Tolerance, difference, unlike_cold, wrong_cell
-from harness.models.oracle import CELL_OF, LEVELS
+from harness.answers import (
+    BASE_TOLERANCE,
+    Tolerance,
+    difference,
+    other_text,
+    unlike_cold,
+    wrong_cell,
+)
 from harness.models.synthetic.vocabulary import oracle
 from harness.models.synthetic.vocabulary import token as token_id
-from tests.harness.replying import token
+from harness.oracle import CELL_OF, LEVELS
+from harness.replies import Reply, TokenProbs
+from tests.harness.replying import completion, token
+
+
+def answer(*tokens: TokenProbs, text: str = "") -> Reply:
+    return replace(completion(tokens=tokens), text=text)
 
 
 def cell_of_answer(text: str, scales: dict[str, float]) -> str | None:
@@ -62,17 +76,27 @@ def test_dust_far_down_does_not_count() -> None:
 
 
 def test_first_token_beyond_the_tolerance() -> None:
-    cold = [token(1, (2, -3.0))]
-    within = [token(1, (2, -3.0 - BASE_TOLERANCE / 2))]
-    beyond = [token(1, (2, -3.0 - BASE_TOLERANCE * 2))]
+    cold = answer(token(1, (2, -3.0)))
+    within = answer(token(1, (2, -3.0 - BASE_TOLERANCE / 2)))
+    beyond = answer(token(1, (2, -3.0 - BASE_TOLERANCE * 2)))
     assert unlike_cold(cold, within, Tolerance()) is None
     assert "first-token logprobs" in (unlike_cold(cold, beyond, Tolerance()) or "")
 
 
 def test_tokens_count_up_to_the_first_undecided_position() -> None:
     sure, undecided = token(1, (2, -3.0)), token(1, (2, -0.1001))
-    assert unlike_cold([sure, sure], [sure, token(7)], Tolerance()) is not None
-    assert unlike_cold([sure, undecided, sure], [sure, token(7), token(8)], Tolerance()) is None
+    assert unlike_cold(answer(sure, sure), answer(sure, token(7)), Tolerance()) is not None
+    cold, warm = answer(sure, undecided, sure), answer(sure, token(7), token(8), text="other")
+    assert unlike_cold(cold, warm, Tolerance()) is None
+
+
+def test_the_text_is_an_answers_too() -> None:
+    sure = token(1, (2, -3.0))
+    wrong = unlike_cold(answer(sure), answer(sure, text="other"), Tolerance())
+    assert wrong == "the text is not the cold run's, its tokens are"
+    tokens = tuple(token(token_id(c)) for c in "abcd")
+    assert other_text(oracle(), answer(*tokens, text="abcd")) is None
+    assert other_text(oracle(), answer(*tokens, text="zzzz")) is not None
 
 
 def test_a_tolerance_follows_the_noise_and_tells_while_the_signal_is_larger() -> None:

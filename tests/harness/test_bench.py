@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
 import pytest
 
 from harness.answers import BASE_TOLERANCE, Tolerance
 from harness.bench import Bench
+from harness.memory import Memory
 from harness.prompts import Route, prose
+from harness.reference import Reference
+from harness.server.config import ConfigFields
 from harness.server.guard import Guard
 from harness.setting import Setting
 
@@ -32,6 +36,7 @@ def make(llama_bench: Bench, llama_guard: Guard, tmp_path: Path) -> Iterator[Mak
             model=llama_bench.model,
             guard=llama_guard,
             directory=tmp_path,
+            seconds=30.0,
             extra_args=extra_args,
         )
         made.append(bench)
@@ -42,43 +47,80 @@ def make(llama_bench: Bench, llama_guard: Guard, tmp_path: Path) -> Iterator[Mak
         bench.close()
 
 
+def reference(bench: Bench, **required: Unpack[ConfigFields]) -> Reference:
+    return bench.reference(bench.config({"A": 0.0}, **required))
+
+
 @pytest.mark.parametrize("route", list(Route))
 def test_a_cold_run_reuses_nothing_and_is_asked_once(make: MakeBench, route: Route) -> None:
-    bench = make()
-    first = bench.cold(route, P, HALF, timeout=30)
-    other = bench.cold(route, P + "?", HALF, timeout=30)
+    cold = reference(make())
+    first = cold.cold(route, P, HALF, 30)
+    other = cold.cold(route, P + "?", HALF, 30)
     assert (first.timings.cache_n, other.timings.cache_n) == (0, 0)
-    assert bench.cold(route, P, HALF, timeout=30) is first
-    assert bench.cold(route, P, Setting(), timeout=30).text != first.text
+    assert cold.cold(route, P, HALF, 30) is first
+    assert cold.cold(route, P, Setting(), 30).text != first.text
+
+
+def test_a_reference_follows_what_decides_numbers_and_nothing_else(make: MakeBench) -> None:
+    bench = make()
+    one = reference(bench, parallel=4, kv_unified=True, cache_ram=256)
+    assert reference(bench, parallel=1, kv_unified=False, cache_ram=0) is one
+    other = reference(bench, flash_attn="on")
+    assert other is not one
+    assert (other.config.flash_attn, other.config.parallel, other.config.cache_ram) == ("on", 1, 0)
 
 
 def test_tokens_are_those_of_the_route(make: MakeBench, tmp_path: Path) -> None:
     bench = make()
     with bench.server(bench.config({}, parallel=1), tmp_path / "server.log") as server:
-        text = bench.tokens(server.client, Route.COMPLETION, P)
-        chat = bench.tokens(server.client, Route.CHAT, P)
+        text = bench.tokens(server.client, Route.COMPLETION, P, 30)
+        chat = bench.tokens(server.client, Route.CHAT, P, 30)
         reply = server.client.chat(P.messages)
     assert len(text) == 150 + 1
     assert len(chat) == reply.prompt_tokens > len(text)
 
 
 def test_the_tolerance_is_known_where_the_noise_is(make: MakeBench) -> None:
-    assert make().tolerance(30) == Tolerance()
+    assert reference(make()).tolerance(30) == Tolerance()
+    assert reference(make(), parallel=4, ctx_size=512).tolerance(30) == Tolerance()
 
 
-def test_the_tolerance_is_measured_elsewhere(make: MakeBench) -> None:
-    """With other server arguments, or on a device: the control shows what noise there is."""
-    for bench in (make("-fa", "on"), make(devices=("CUDA0: some",))):
-        tolerance = bench.tolerance(30)
-        assert tolerance.signal < 100
-        assert 0 < tolerance.noise < tolerance.signal / 32
-        assert tolerance.tells
-        assert tolerance.limit >= BASE_TOLERANCE
+@pytest.mark.parametrize("elsewhere", ["argument", "device", "requirement"])
+def test_the_tolerance_is_measured_elsewhere(make: MakeBench, elsewhere: str) -> None:
+    """With other numbers, or on a device: the control shows what noise there is."""
+    cold = {
+        "argument": lambda: reference(make("-fa", "on")),
+        "device": lambda: reference(make(devices=("CUDA0: some",))),
+        "requirement": lambda: reference(make(), flash_attn="on"),
+    }[elsewhere]()
+    tolerance = cold.tolerance(30)
+    assert 0 < tolerance.noise < tolerance.signal / 32
+    assert tolerance.signal < 100
+    assert tolerance.tells
+    assert tolerance.limit >= BASE_TOLERANCE
 
 
-def test_an_adapter_list_states_every_adapter(make: MakeBench) -> None:
-    assert make().lora_field(HALF) == [(0, 0.5), (1, 0.0)]
-    assert make().lora_field(Setting()) == [(0, 0.0), (1, 0.0)]
+def test_the_signal_of_a_model_without_adapters_is_another_text(make: MakeBench) -> None:
+    bench = make("-fa", "on")
+    bench.model = replace(bench.model, adapters={})
+    tolerance = bench.reference(bench.config({})).tolerance(30)
+    assert 0 < tolerance.signal < 100
+
+
+def test_the_micro_batch_in_force(make: MakeBench) -> None:
+    bench = make()
+    assert bench.ubatch(bench.config({})) == 512
+    assert bench.ubatch(bench.config({}, ubatch_size=32)) == 32
+    for words in (("-ub", "64"), ("--ubatch-size", "64")):
+        bench = make(*words)
+        assert bench.ubatch(bench.config({})) == 64
+
+
+def test_memory_that_cannot_rewind_gets_small_micro_batches(make: MakeBench) -> None:
+    """Otherwise nothing at all could be promised of a short prompt."""
+    bench = make()
+    bench.model = replace(bench.model, memory=Memory.SWA)
+    assert bench.config({}).ubatch_size == 64
 
 
 def test_what_a_scenario_requires_wins_over_the_defaults(make: MakeBench) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter
+import re
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from harness.errors import HarnessError
+from harness.builds.build import Build
+from harness.errors import HarnessError, UsageProblem
 from harness.known_bugs import KnownBug, conclude, find, load
 from harness.ledger import Verdict
 
@@ -77,27 +81,82 @@ def test_every_entry_that_comes_along_names_a_scenario_that_exists() -> None:
     assert {bug.scenario for bug in load()} <= functions
 
 
-def test_no_configuration_is_claimed_twice() -> None:
-    claimed = Counter(
-        (bug.scenario, pattern, commit)
-        for bug in load()
-        for pattern in bug.configurations
-        for commit in bug.commits
-    )
-    assert [claim for claim, times in claimed.items() if times > 1] == []
+def test_every_pattern_matches_a_test_and_no_test_has_two_entries(
+    llama_build: Build,
+) -> None:
+    """Held against the ids pytest collects."""
+    command = [sys.executable, "-m", "pytest", "tests/cache", "--collect-only", "-q"]
+    command += ["-p", "no:cacheprovider", f"--llama-bin={llama_build.origin.path}"]
+    listed = subprocess.run(command, cwd=SUITE.parents[1], capture_output=True, text=True)
+    ids = re.findall(r"tests/cache/(test_\w+\.py::\w+)(?:\[(.*)\])?$", listed.stdout, re.MULTILINE)
+    assert len(ids) > 100
+    bugs = load()
+    for commit in {commit for bug in bugs for commit in bug.commits}:
+        for scenario, configuration in ids:
+            find(bugs, scenario, configuration, commit, None)  # raises for two
+    for bug in bugs:
+        for pattern in bug.configurations:
+            one = replace(bug, configurations=(pattern,))
+            matched = (one.matches(name, where, bug.commits[0], None) for name, where in ids)
+            assert any(matched), (bug, pattern)
 
 
 def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
     path = tmp_path / "bugs.toml"
     path.write_text("[[bug]]\nissue = '#1'\n")
-    with pytest.raises(HarnessError, match=r"bugs\.toml is not a list of known bugs"):
+    with pytest.raises(UsageProblem, match=r"bugs\.toml is not a list of known bugs"):
         load(path)
+
+
+VALID = {"issue": "'#1'", "commits": "['7e4c0a9']", "builds": "'5..9'"}
+VALID_WHERE = {"scenario": "'s'", "configurations": "['*']", "fails": "['a: hang']"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"commits": "['']"},
+        {"commits": "'7e4c0a9'"},
+        {"commits": "[]"},
+        {"commits": "[1]"},
+        {"configurations": "'np1-*'"},
+        {"fails": "[]"},
+        {"fails": "['a: lostreuse']"},
+        {"fails": "['hang']"},
+        {"builds": "'9..5'"},
+        {"builds": "5"},
+        {"build": "'5..9'"},
+        {"scenarios": "'s'"},
+        {"scenario": "''"},
+        {"issue": "5"},
+    ],
+    ids=str,
+)
+def test_a_mistake_in_an_entry_is_none_that_never_matches(
+    tmp_path: Path, wrong: dict[str, str]
+) -> None:
+    path = tmp_path / "bugs.toml"
+    where = VALID_WHERE | {k: v for k, v in wrong.items() if k in VALID_WHERE}
+    bug = VALID | {k: v for k, v in wrong.items() if k not in VALID_WHERE}
+    for entry, whole in (((bug, where), False), ((VALID, VALID_WHERE), True)):
+        lines = ["[[bug]]", *(f"{k} = {v}" for k, v in entry[0].items()), "[[bug.where]]"]
+        path.write_text("\n".join([*lines, *(f"{k} = {v}" for k, v in entry[1].items())]))
+        if whole:
+            assert len(load(path)) == 1
+        else:
+            with pytest.raises(UsageProblem, match="not a list of known bugs"):
+                load(path)
+
+
+def test_no_file_at_all(tmp_path: Path) -> None:
+    with pytest.raises(UsageProblem, match="not a list of known bugs"):
+        load(tmp_path / "none.toml")
 
 
 def test_number_ranges_are_read(tmp_path: Path) -> None:
     path = tmp_path / "bugs.toml"
     path.write_text(
-        "[[bug]]\nissue='#1'\ncommits=[]\nbuilds='5..9'\n"
+        "[[bug]]\nissue='#1'\ncommits=['abc']\nbuilds='5..9'\n"
         "[[bug.where]]\nscenario='s'\nconfigurations=['*']\nfails=['b: crash', 'a: hang']\n"
     )
     (bug,) = load(path)

@@ -17,6 +17,7 @@ import pytest
 
 from harness.builds.build import Build
 from harness.models.synthetic.store import generated
+from tests.cache.test_lora import FOX, GLASS
 
 ROOT = Path(__file__).parents[2]
 NP1 = "np1-kvu-completion"
@@ -31,8 +32,8 @@ from harness.scenario import NO_FIELD
 P, Q = prose("P", 150), prose("Q", 150)
 
 @pytest.mark.parametrize("case", ["{case}"])
-def {name}(scenario, case):
-    with scenario(Route.COMPLETION, adapters={{"A": 0.0}}, parallel=1, {fields}) as s:
+def {name}(llama_scenario, case):
+    with llama_scenario(Route.COMPLETION, adapters={{"A": 0.0}}, parallel=1, {fields}) as s:
         s.ask("{step}", P, lora=NO_FIELD)
         s.ask("Q", Q, lora=NO_FIELD)
         s.ask("P again", P, lora=NO_FIELD, reuse=Claim.PROMISED)
@@ -88,7 +89,10 @@ def test_known_bugs_are_expected_on_the_projects_own_server(
     )
     assert done.returncode == 0, done.stdout
     assert "2 xfailed" in done.stdout
-    assert re.search(r"test_article +0/751 1/675 0/759 +known bug +#30275", done.stdout)
+    # Three prompts, a token a character and a BOS. The glass is lost, the fox starts from its BOS.
+    glass, fox = len(GLASS.text) + 1, len(FOX.text) + 1
+    reuse = f"0/{glass} 1/{fox - 1} 0/{glass + len('And then')}"
+    assert re.search(rf"test_article +{reuse} +known bug +#30275", done.stdout)
     assert "scenarios: 2 known bug" in done.stdout
     run, *requests, verdict = rows(ledger)[:5]
     assert [run["row"], *(r["row"] for r in requests), verdict["row"]] == (
@@ -99,7 +103,7 @@ def test_known_bugs_are_expected_on_the_projects_own_server(
     assert "face thou viewest" not in ledger.read_text()
     names = {p.get("name"): p.get("value") for p in ET.parse(junit).iter("property")}
     assert names["verdict"] == "known bug"
-    assert names["cache_n/prompt_n"] == "0/751 1/675 0/759"
+    assert names["cache_n/prompt_n"] == reuse
     assert names["issue"] == "#30275"
 
 
@@ -107,10 +111,11 @@ def test_what_fails_fails_on_a_server_a_person_passed(llama_build: Build, tmp_pa
     binary, keep = f"--llama-bin={llama_build.origin.path}", tmp_path / "keep"
     done = suite("-k", f"article and {NP1}-wide0", binary, f"--llama-keep={keep}")
     assert done.returncode == 1
-    assert re.search(
-        r"3 glass \+ tail +759 tokens +A 0.5 +A at 0.5 +751 +751 +0/759 +lost", done.stdout
-    )
-    assert "glass + tail: lost_reuse: 751 tokens were read again for nothing" in done.stdout
+    glass = len(GLASS.text) + 1
+    tail = glass + len("And then")
+    step = rf"3 glass \+ tail +{tail} tokens +A 0.5 +A at 0.5 +{glass} +{glass} +0/{tail} +lost"
+    assert re.search(step, done.stdout)
+    assert f"glass + tail: lost_reuse: {glass} tokens were read again for nothing" in done.stdout
     assert "| " in done.stdout  # the log slice
     assert "lora change" in done.stdout
     (kept,) = keep.iterdir()
@@ -193,6 +198,10 @@ def test_a_bad_binary_is_a_usage_error(tmp_path: Path, bad: str, workers: tuple[
         (["--llama-launcher=no-such-program"], "no such program"),
         (["--llama-report=/nowhere/x.jsonl"], "--llama-report=/nowhere/x.jsonl cannot be written"),
         (["--llama-report=/dev/full"], "No space left on device"),
+        (["--llama-timeout=0"], "--llama-timeout=0: it must be above 0"),
+        (["--llama-timeout=nan"], "--llama-timeout=nan: it must be above 0"),
+        (["--llama-timeout=inf"], "--llama-timeout=inf: it must be above 0"),
+        (["--llama-arg=--"], "`--` is no value"),
         (["--llama-keep=/dev/null/x"], "--llama-keep=/dev/null/x cannot be written"),
     ],
 )
@@ -256,15 +265,97 @@ def test_without_a_server_the_rest_still_works(without_server: dict[str, str]) -
     assert suite("--collect-only", environ=without_server).returncode == 0
 
 
-def test_a_project_that_only_has_the_plugin_installed(
-    pytester: pytest.Pytester, without_server: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in without_server.items():
-        monkeypatch.setenv(name, value)
-    pytester.makepyfile("def test_theirs(): pass")
+def test_a_project_that_only_has_the_plugin_installed(pytester: pytest.Pytester) -> None:
+    """Nothing of ours happens there, though a server could be found: its own order and fixtures."""
+    pytester.makeini("[pytest]\nmarkers = slow: theirs\n")
+    pytester.makepyfile(
+        """
+        import pytest
+        order = []
+
+        @pytest.fixture
+        def scenario():
+            return "theirs"
+
+        def test_first(scenario, request):
+            assert scenario == "theirs"
+            assert request.node.get_closest_marker("timeout") is None
+            order.append(1)
+
+        @pytest.mark.slow
+        def test_second():
+            assert order == [1]
+        """
+    )
     result = pytester.runpytest_subprocess()
-    result.assert_outcomes(passed=1)
+    result.assert_outcomes(passed=2)
     result.stdout.no_fnmatch_line("*llama-server*")
+
+
+def test_a_project_that_does_not_say_so_gets_told(pytester: pytest.Pytester) -> None:
+    write_scenario(pytester)
+    result = pytester.runpytest_subprocess()
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: a test needs a llama-server*llama_harness = true*"])
+    pytester.makeini("[pytest]\nllama_harness = true\n")
+    pytester.runpytest_subprocess().assert_outcomes(passed=1)
+
+
+@WORKERS
+@pytest.mark.parametrize(
+    "environ",
+    [{"LLAMA_SERVER_BIN_PATH": "/nowhere"}, {"XDG_CACHE_HOME": "/proc/nowhere"}],
+    ids=["binary", "cache"],
+)
+def test_trouble_that_no_option_named(environ: dict[str, str], workers: tuple[str, ...]) -> None:
+    done = suite("-k", f"{NP1} and article", *workers, environ=environ)
+    assert done.returncode == 4
+    (line,) = [line for line in done.stderr.splitlines() if line.strip()]
+    assert "/nowhere" in line
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "words"),
+    [
+        ("pass", 5, "this test judged nothing"),
+        ("raise ZeroDivisionError('theirs')", 5, "ZeroDivisionError: theirs"),
+        ("llama_scenario(Route.COMPLETION, adapters={}).__enter__().server.stop()", 5, "judged"),
+    ],
+)
+def test_a_test_that_judges_nothing_is_no_verdict(
+    pytester: pytest.Pytester, llama_build: Build, body: str, code: int, words: str
+) -> None:
+    pytester.makeini("[pytest]\n")
+    pytester.makepyfile(
+        f"from harness.prompts import Route\ndef test_it(llama_scenario):\n    {body}\n"
+    )
+    result = pytester.runpytest_subprocess(f"--llama-bin={llama_build.origin.path}")
+    assert result.ret == code
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"*{words}*"])
+    result.stdout.fnmatch_lines(["run again: pytest test_*::test_it *", "scenarios: 1 error"])
+
+
+def test_a_swallowed_failure_is_still_one(pytester: pytest.Pytester, llama_build: Build) -> None:
+    pytester.makeini("[pytest]\n")
+    pytester.makepyfile(
+        """
+        import contextlib
+        from harness.expect import Claim
+        from harness.prompts import Route, prose
+        from harness.scenario import NO_FIELD, ScenarioFailed
+
+        def test_it(llama_scenario):
+            with contextlib.suppress(ScenarioFailed):
+                with llama_scenario(Route.COMPLETION, adapters={}, parallel=1, cache_ram=0) as s:
+                    for name in ("P", "Q"):
+                        s.ask(name, prose(name, 90), lora=NO_FIELD)
+                    s.ask("P again", prose("P", 90), lora=NO_FIELD, reuse=Claim.PROMISED)
+        """
+    )
+    result = pytester.runpytest_subprocess(f"--llama-bin={llama_build.origin.path}")
+    assert result.ret == 1
+    result.assert_outcomes(failed=1)
 
 
 @WORKERS
@@ -328,6 +419,32 @@ def test_a_ledger_that_breaks_off_is_said_and_red(
     )
 
 
+def test_a_pipe_that_nobody_reads(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    done = suite(f"--llama-report={tmp_path}/pipe")
+    assert done.returncode == 4
+    assert "cannot be written" in done.stderr
+
+
+def test_without_pytest_timeout() -> None:
+    done = suite("-k", f"same_slot and {NP1}", "-p", "no:timeout")
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_slow_scenario_runs_again_by_its_line(
+    pytester: pytest.Pytester, llama_build: Build
+) -> None:
+    """A test without parameters has no brackets in its id."""
+    write_scenario(pytester, cache_ram=0)
+    path = pytester.path / "test_lora.py"
+    path.write_text(re.sub(r"@pytest.mark.*\n", "", path.read_text()).replace(", case)", ")"))
+    binary = f"--llama-bin={llama_build.origin.path}"
+    failed = pytester.runpytest_subprocess(binary, "--llama-timeout=30")
+    (again,) = [line for line in failed.outlines if line.startswith("run again: pytest ")]
+    assert again.endswith("test_lora.py::test_made_here " + binary + " --llama-timeout=30")
+    pytester.runpytest_subprocess(*shlex.split(again)[3:]).assert_outcomes(failed=1)
+
+
 def test_a_path_as_a_word_of_its_own(tmp_path: Path, llama_build: Build) -> None:
     """pytest would take it for its root directory and lose the configuration of the suite."""
     done = suite("--llama-bin", str(llama_build.origin.path.resolve()), "-k", NP1, "--co")
@@ -341,7 +458,7 @@ def test_a_server_that_does_not_start_is_shown_with_its_log(
     write_scenario(pytester)
     binary = f"--llama-bin={llama_build.origin.path}"
     result = pytester.runpytest_subprocess(binary, "--llama-arg=-ctk nonsense")
-    assert result.ret == 1
+    assert result.ret == 5  # nothing was found out about reuse
     result.stdout.fnmatch_lines(
         ["llama-server ended with exit code *", "  command: */llama-server *-ctk nonsense*"]
     )

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Unpack
 
 import psutil
 import pytest
 
 from harness.bench import Bench
+from harness.client import Options
+from harness.errors import ReferenceTrouble
 from harness.expect import Claim
 from harness.prompts import Route, prose
+from harness.reference import Reference
+from harness.replies import Reply
 from harness.report.failure import failure_text
 from harness.scenario import NO_FIELD, Scenario, ScenarioFailed
+from harness.server.config import ConfigFields
 from harness.server.process import ServerExited
 
 P, Q = prose("P", 200), prose("Q", 200)
@@ -24,11 +31,14 @@ Make = Callable[..., Scenario]
 
 @pytest.fixture
 def make(llama_bench: Bench, tmp_path: Path) -> Make:
-    def make(route: Route = Route.COMPLETION, seconds: float = 30.0, **fields: object) -> Scenario:
+    def make(
+        route: Route = Route.COMPLETION, seconds: float = 30.0, **fields: Unpack[ConfigFields]
+    ) -> Scenario:
         adapters = {"A": 0.0}
+        required: ConfigFields = {"parallel": 1, "cache_ram": 64, **fields}
         return Scenario(
             bench=llama_bench,
-            config=llama_bench.config(adapters, **{"parallel": 1, "cache_ram": 64} | fields),
+            config=llama_bench.config(adapters, **required),
             adapters=adapters,
             route=route,
             directory=tmp_path,
@@ -78,8 +88,9 @@ def test_the_setting_in_force(make: Make) -> None:
         s.ask("left out", P, lora=NO_FIELD, reuse=Claim.UNJUDGED)
         s.set_server_wide({"A": 0.5})
         s.ask("left out again", P, lora=NO_FIELD, reuse=Claim.UNJUDGED)
-    assert [step.row.setting for step in s.steps] == [{"A": 1.0}, {}, {"A": 0.5}]
-    assert [step.row.lora for step in s.steps] == [{"A": 1.0}, None, None]
+    asked = [step.row for step in s.steps if step.row.prompt_tokens]
+    assert [row.setting for row in asked] == [{"A": 1.0}, {}, {"A": 0.5}]
+    assert [row.lora for row in asked] == [{"A": 1.0}, None, None]
 
 
 def test_all_steps_run_and_every_failure_is_reported(make: Make) -> None:
@@ -127,7 +138,7 @@ def test_a_hang_is_a_hang_and_ends_before_the_test_does(
     scenario = make(seconds=1.0)
     with pytest.raises(ScenarioFailed), scenario as s:
         os.kill(s.server.pid, signal.SIGSTOP)
-        s.ask("Q", Q, lora=NO_FIELD)
+        s.ask("Q", prose("never asked before", 90), lora=NO_FIELD)
     assert scenario.signature() == ("Q: hang",)
 
 
@@ -172,16 +183,71 @@ def test_an_empty_field_needs_server_wide_scales_of_zero(make: Make) -> None:
             s.ask("P", P, lora={})
 
 
-def test_a_crash_of_the_cold_server_is_told_and_mended(make: Make, llama_bench: Bench) -> None:
-    unseen = prose("cold crash", 150)
+def test_trouble_of_the_reference_is_no_verdict_and_mended(
+    make: Make, llama_bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server under test did nothing wrong when no cold run can be had."""
     with make() as s:
-        s.ask("warm up", unseen, lora=NO_FIELD)
-    assert llama_bench._cold is not None
-    os.kill(llama_bench._cold.pid, signal.SIGKILL)
+        s.ask("warm up", prose("cold crash", 150), lora=NO_FIELD)
+    reference = llama_bench.reference(s.config)
+    assert reference._server is not None
+    end(reference._server.pid, signal.SIGKILL)
+    scenario = make()
+    trouble = "no cold run: llama-server was killed by SIGKILL"
+    with pytest.raises(ReferenceTrouble, match=trouble), scenario as s:
+        s.ask("P", prose("another", 150), lora=NO_FIELD)
+    assert scenario.signature() == ()
+    assert [step.row.step for step in scenario.steps] == ["P"]
+    with make() as s:
+        s.ask("P", prose("another", 150), lora=NO_FIELD)
+
+
+def test_the_references_time_is_not_the_scenarios(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cold run that takes long leaves the server under test its time."""
+    real = Reference.cold
+
+    def slow(self: Reference, *args: Any) -> Reply:
+        threading.Event().wait(0.4)
+        return real(self, *args)
+
+    monkeypatch.setattr(Reference, "cold", slow)
+    with make(seconds=1.0) as s:
+        s.ask("P", prose("takes long", 150), lora=NO_FIELD)
+        left = s._watch.left
+    assert left > 0.6
+    assert s._reference_watch.left < 0.6
+
+
+def test_other_numbers_have_a_reference_of_their_own(make: Make) -> None:
+    """Flash attention changes logprobs: a cold run without it would call the answer wrong."""
+    with make(flash_attn="on") as s:
+        s.ask("P1", P, lora=NO_FIELD)
+        s.ask("Q", Q, lora=NO_FIELD)
+        s.ask("P2", P, lora=NO_FIELD, reuse=Claim.PROMISED)
+    answer = s.steps[-1].row.answer
+    assert answer is not None
+    assert "control: noise" in answer
+
+
+def test_another_act_is_a_step_of_its_own(make: Make) -> None:
     scenario = make()
     with pytest.raises(ScenarioFailed), scenario as s:
-        s.ask("P", prose("another", 150), lora=NO_FIELD)
-    assert scenario.signature() == ("P: crash",)
-    assert "cold run: " in scenario.steps[0].row.failures[0][1]
-    with make() as s:
-        s.ask("P", prose("another", 150), lora=NO_FIELD)
+        s.ask("P", P, lora=NO_FIELD)
+        s.set_server_wide({"A": 1.0})
+        s.act("restore", lambda client, seconds: client.restore_slot(0, "none", timeout=seconds))
+        raise AssertionError("the scenario goes on without what it needs")
+    assert [step.row.step for step in s.steps] == ["P", "POST /lora-adapters 1", "restore"]
+    assert scenario.steps[1].row.lora == {"A": 1.0}
+    assert scenario.signature() == ("restore: refused",)
+
+
+def test_an_answer_that_is_too_short(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = Options.body
+    monkeypatch.setattr(Options, "body", lambda self: {**body(self), "stop": ["a", "b", "c", "d"]})
+    scenario = make()
+    with pytest.raises((ScenarioFailed, ReferenceTrouble)), scenario as s:
+        for name in ("one", "two", "three"):
+            s.ask(name, prose(name, 90), lora=NO_FIELD)
+    assert any("accounting" in entry for entry in scenario.signature())

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.models.oracle import CELL_OF
 from harness.models.synthetic import vocabulary
 from harness.models.synthetic.weights import Array, noise, signs
+from harness.oracle import CELL_OF
 
 CONST, A, REF, MARK, B = range(5)
 RESERVED = 5

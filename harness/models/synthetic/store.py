@@ -12,9 +12,10 @@ from pathlib import Path
 
 import platformdirs
 
+from harness import oracle
 from harness.errors import UsageProblem
+from harness.files import sha256_of
 from harness.memory import Memory
-from harness.models.files import sha256_of
 from harness.models.spec import Model, ModelFile
 from harness.models.synthetic import dense, vocabulary
 from harness.models.synthetic.recipe import Recipe, write_adapter, write_model
@@ -62,7 +63,7 @@ def _content_key() -> str:
     digest = hashlib.sha256(importlib.metadata.version("gguf").encode())
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
-    digest.update(Path(__file__).parent.with_name("oracle.py").read_bytes())
+    digest.update(Path(oracle.__file__).read_bytes())
     return digest.hexdigest()[:16]
 
 

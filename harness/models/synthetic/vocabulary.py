@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.models.oracle import CELL_OF, CellOracle
+from harness.oracle import CELL_OF, CellOracle
 
 # No normal token besides the space: an 'a' next to <0x61> would make a re-tokenised answer
 # differ from the generated ids. A space is U+2581 in this kind of tokenizer, never a byte.

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.builds.build import Build, Origin, examine
+from harness.builds.build import Build, examine
+from harness.builds.origin import Origin
 from harness.errors import UsageProblem
 
 

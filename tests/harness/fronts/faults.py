@@ -109,6 +109,16 @@ def _answer_of_the_request_before(answer: Answer, turn: Turn) -> Answer:
     return Answer.of({**reply, **{n: turn.previous[n] for n in names if n in reply}})
 
 
+def _other_text(answer: Answer, turn: Turn) -> Answer:
+    """The text alone: the tokens it reports are the true ones."""
+    reply = answer.json()
+    if "content" in reply:
+        reply["content"] = "zzzz"
+    for choice in reply.get("choices", ()):
+        choice["message"]["content"] = "zzzz"
+    return Answer.of(reply)
+
+
 def _none_to_the_third(answer: Answer, turn: Turn) -> Answer:
     if turn.number == 3:
         threading.Event().wait()
@@ -160,6 +170,7 @@ FAULTS: Mapping[str, Fault] = {
     "claims_less": Fault(reply=_none_reused),
     "miscounts": Fault(reply=_one_too_many),
     "answers_another": Fault(reply=_answer_of_the_request_before),
+    "rewrites_text": Fault(reply=_other_text),
     "erases_between_turns": Fault(command_line=_slot_files, after=_erase_every_slot),
     "no_prompt_cache": Fault(command_line=_no_prompt_cache),
     "carries_state_over": Fault(command_line=_slot_files, before=_bring_the_last_state),

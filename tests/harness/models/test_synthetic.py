@@ -12,10 +12,10 @@ from harness.answers import wrong_cell
 from harness.bench import Bench
 from harness.client import Options
 from harness.errors import UsageProblem
-from harness.models.oracle import LEVELS
 from harness.models.synthetic import cells, dense, store
 from harness.models.synthetic.store import generated
 from harness.models.synthetic.weights import noise, signs
+from harness.oracle import LEVELS
 from harness.prompts import Prompt, prose
 
 PINNED = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -53,8 +53,15 @@ def config(model: Model) -> ServerConfig:
 
 
 @pytest.fixture
+def own_guard() -> Iterator[Guard]:
+    """A guard that knows nothing but this test's servers."""
+    with Guard() as guard:
+        yield guard
+
+
+@pytest.fixture
 def make_server(
-    program: Program, config: ServerConfig, llama_guard: Guard, tmp_path: Path
+    program: Program, config: ServerConfig, own_guard: Guard, tmp_path: Path
 ) -> MakeServer:
     default_config, default_program = config, program
 
@@ -68,7 +75,7 @@ def make_server(
         return LlamaServer(
             program or default_program,
             config or default_config,
-            guard=guard or llama_guard,
+            guard=guard or own_guard,
             log_path=tmp_path / "logs" / "server.log",
             ready_seconds=ready_seconds,
         )

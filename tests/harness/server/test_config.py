@@ -17,7 +17,6 @@ from harness.server.config import (
     contradictions,
     lacking,
     user_flags,
-    with_extra_args,
 )
 
 MODEL = Path("model.gguf")
@@ -403,9 +402,3 @@ def test_a_users_words_come_last_and_as_given() -> None:
 def test_a_users_words_are_checked_whenever_a_command_is_made() -> None:
     with pytest.raises(UsageProblem):
         argv(dataclasses.replace(BARE, extra_args=("--port", "80")), BUILD)
-
-
-def test_more_words_of_the_user() -> None:
-    config = with_extra_args(with_extra_args(BARE, ["-np", "4"]), ["-fa", "on"])
-    assert config.extra_args == ("-np", "4", "-fa", "on")
-    assert BARE.extra_args == ()

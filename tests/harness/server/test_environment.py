@@ -129,12 +129,12 @@ def test_a_server_behaves_the_same(
 
 
 def test_a_server_carries_the_marker_of_its_session(
-    make_server: MakeServer, llama_guard: Guard
+    make_server: MakeServer, own_guard: Guard
 ) -> None:
     """The guard finds by it what it was never told of."""
     with make_server() as server:
         environment = psutil.Process(server.pid).environ()
-    assert environment[SESSION_MARKER] == llama_guard.session
+    assert environment[SESSION_MARKER] == own_guard.session
 
 
 @pytest.mark.parametrize("name", ["LLAMA_ARG_N_PARALLEL", "LLAMA_ARG_CTX_SIZE"])

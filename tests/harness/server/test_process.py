@@ -28,9 +28,6 @@ from harness.server.process import LlamaServer, Program, ServerExited, ServerNot
 from tests.harness.server.conftest import MakeServer, WriteProgram, WriteScript
 from tests.harness.server.processes import Identity, descendants, until, wait_until_gone
 
-SOON = 20.0
-"""Seconds; waiting for a deadline that must not be waited for takes longer."""
-
 
 def family(server: LlamaServer) -> list[Identity]:
     return [Identity.of(server.pid), *descendants(server.pid)]
@@ -166,10 +163,8 @@ def test_a_model_that_is_cut_off(
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(config.model.read_bytes()[:20_000])
     server = make_server(replace(config, model=cut))
-    began = time.monotonic()
     with pytest.raises(ServerExited) as caught:
         server.start()
-    assert time.monotonic() - began < SOON
     assert caught.value.returncode == 1
     text = str(caught.value)
     assert "ended with exit code 1" in text
@@ -192,10 +187,8 @@ def test_a_program_that_ends_at_once(
     body: str, said: str, make_server: MakeServer, program: Program, write_script: WriteScript
 ) -> None:
     server = make_server(program=replace(program, binary=write_script(body), launcher=()))
-    began = time.monotonic()
     with pytest.raises(ServerExited) as caught:
         server.start()
-    assert time.monotonic() - began < SOON
     assert said in caught.value.message
     assert "the last words" in caught.value.detail
 
@@ -213,10 +206,8 @@ def test_a_program_that_never_listens(
     pids = tmp_path / "pids"
     script = write_script(f"{trap}; echo waiting; sleep 300 & echo $! $$ > '{pids}'; wait; wait")
     server = make_server(program=replace(program, binary=script, launcher=()), ready_seconds=0.5)
-    began = time.monotonic()
     with pytest.raises(ServerNotReady, match="does not listen") as caught:
         server.start()
-    assert time.monotonic() - began < SOON
     assert "waiting" in caught.value.detail
     wait_until_gone(Identity.of(int(pid)) for pid in pids.read_text().split())
 
@@ -290,16 +281,14 @@ def test_a_program_that_answers_as_it_should(somebody: StartSomebody) -> None:
     ids=["other_alias", "no_alias", "no_json", "other_health", "refusal"],
 )
 def test_a_program_that_is_not_our_server(
-    change: str, said: str, somebody: StartSomebody, llama_guard: Guard
+    change: str, said: str, somebody: StartSomebody, own_guard: Guard
 ) -> None:
     server = somebody(change, 60.0)
-    began = time.monotonic()
     with pytest.raises(ServerError) as caught:
         server.start()
-    assert time.monotonic() - began < SOON
     assert said in caught.value.message
     assert shlex.join(server.command) in caught.value.detail
-    assert not marked(llama_guard)
+    assert not marked(own_guard)
 
 
 @pytest.mark.parametrize(
@@ -311,15 +300,13 @@ def test_a_program_that_is_not_our_server(
     ids=["loading", "silent"],
 )
 def test_a_server_that_never_gets_ready_says_why(
-    change: str, said: str, somebody: StartSomebody, llama_guard: Guard
+    change: str, said: str, somebody: StartSomebody, own_guard: Guard
 ) -> None:
     server = somebody(change, 1.0)
-    began = time.monotonic()
     with pytest.raises(ServerNotReady) as caught:
         server.start()
-    assert time.monotonic() - began < SOON
     assert said in caught.value.message
-    assert not marked(llama_guard)
+    assert not marked(own_guard)
 
 
 def test_a_program_that_is_not_there(
@@ -331,11 +318,11 @@ def test_a_program_that_is_not_there(
 
 
 def test_a_log_that_cannot_be_written(
-    program: Program, config: ServerConfig, llama_guard: Guard, tmp_path: Path
+    program: Program, config: ServerConfig, own_guard: Guard, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
     log_path = tmp_path / "file" / "server.log"
-    server = LlamaServer(program, config, guard=llama_guard, log_path=log_path)
+    server = LlamaServer(program, config, guard=own_guard, log_path=log_path)
     with pytest.raises(ServerError, match="cannot be written"):
         server.start()
 

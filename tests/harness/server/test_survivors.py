@@ -46,7 +46,7 @@ def identity(pid):
 
 
 @pytest.mark.parametrize("number", range(NUMBER))
-def test_scenario(number, scenario, llama_guard):
+def test_scenario(number, llama_scenario, llama_guard):
     with scenario(Route.COMPLETION, adapters={}, parallel=1) as s:
         s.ask("P", prose("P", 50), lora=NO_FIELD)  # starts the server for cold runs, too
         here = psutil.Process()

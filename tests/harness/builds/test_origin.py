@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.builds import locate as module
-from harness.builds.build import Origin
-from harness.builds.locate import locate
+from harness.builds import origin as module
+from harness.builds.origin import Origin, locate
 from harness.errors import UsageProblem
 
 WHEEL = Origin(path=Path("/wheel/llama-server"), said_by="wheel", number=10434, provided=True)

