@@ -22,6 +22,9 @@ class KnownBug:
     """One bug in one scenario: the exact set of `step: kind` it shows."""
 
     issue: str
+    """`#30129`, or a name for one that is not reported."""
+    what: str
+    """The bug in one sentence."""
     scenario: str
     """`test_lora.py::test_x`."""
     configurations: tuple[str, ...]
@@ -35,10 +38,14 @@ class KnownBug:
         self, scenario: str, configuration: str, commit: str | None, number: int | None
     ) -> bool:
         """Whether this entry speaks of that scenario, configuration and build."""
-        return (
-            scenario == self.scenario
-            and any(fnmatchcase(configuration, pattern) for pattern in self.configurations)
-            and (self._names(commit) or self._covers(number))
+        return self.concerns(scenario, configuration) and (
+            self._names(commit) or self._covers(number)
+        )
+
+    def concerns(self, scenario: str, configuration: str) -> bool:
+        """Whether this entry speaks of that scenario and configuration, on whatever build."""
+        return scenario == self.scenario and any(
+            fnmatchcase(configuration, pattern) for pattern in self.configurations
         )
 
     def _names(self, commit: str | None) -> bool:
@@ -72,6 +79,7 @@ def _known_bug(bug: dict[str, Any], where: dict[str, Any]) -> KnownBug:
         raise ValueError(f"unknown keys {sorted(unknown)}")
     return KnownBug(
         issue=_text(bug["issue"]),
+        what=_text(bug["what"]),
         scenario=_text(where["scenario"]),
         configurations=_texts(where["configurations"]),
         signature=tuple(sorted(_entry(text) for text in _texts(where["fails"]))),
@@ -104,6 +112,20 @@ def find(
     if len(found) > 1:
         raise HarnessError(f"two known bugs match {scenario}[{configuration}]: {found}")
     return found[0] if found else None
+
+
+def alike(
+    bugs: Iterable[KnownBug], scenario: str, configuration: str, signature: Sequence[str]
+) -> KnownBug | None:
+    """The bug that shows in just this way on builds it is known for; for people with others."""
+    return next(
+        (
+            bug
+            for bug in bugs
+            if bug.concerns(scenario, configuration) and bug.signature == tuple(signature)
+        ),
+        None,
+    )
 
 
 def conclude(signature: Sequence[str], known: KnownBug | None) -> Verdict:

@@ -5,6 +5,7 @@ Rows, told apart by `row`:
     run       first: schema, harness version, builds, model hashes, command line, versions
     request   one request of a scenario: sizes, adapters, reuse, what was expected, what was wrong
     verdict   one scenario on one build in one configuration
+    end       last: the exit code; without it the file is not whole
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
@@ -55,6 +57,8 @@ class RequestRow:
     prompt_tokens: int = 0
     possible: int = 0
     """Tokens the rule allows to be reused."""
+    claim: str | None = None
+    """What the step claims of its reuse."""
     expected: tuple[int, int] | None = None
     """Bounds of the reuse; None where the step is not judged."""
     slot: int | None = None
@@ -84,7 +88,9 @@ class VerdictRow:
     signature: tuple[str, ...]
     """The failed `step: kind` pairs, sorted."""
     issue: str | None
-    """The upstream issue, where the verdict is about a known bug."""
+    """The upstream issue of the known bug it shows, or on other builds showed in just this way."""
+    bug: str | None
+    """What that bug is, in one sentence."""
     reason: str | None
     """Why a scenario was not tested, or could not be."""
     argv: tuple[str, ...]
@@ -134,7 +140,7 @@ class Ledger:
         os.set_blocking(descriptor, True)
         self._file = os.fdopen(descriptor, "wb", buffering=0)
         try:
-            self._write({"row": "run", "schema": SCHEMA, **run})
+            self._write({"row": "run", "schema": SCHEMA, "time": _now(), **run})
         except OSError:
             self.close()
             raise
@@ -152,6 +158,10 @@ class Ledger:
         del row["requests"]
         self._write({"row": "verdict", **row})
 
+    def end(self, exit_code: int) -> None:
+        """The last row."""
+        self._write({"row": "end", "exit_code": exit_code, "time": _now()})
+
     def close(self) -> None:
         """Nothing more is added."""
         self._file.close()
@@ -160,3 +170,7 @@ class Ledger:
         line = json.dumps(row).encode() + b"\n"
         while line:
             line = line[self._file.write(line) :]
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

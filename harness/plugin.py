@@ -123,7 +123,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=float,
         default=DEFAULT_SECONDS,
         metavar="SECONDS",
-        help="how long one scenario may wait for its server (default: %(default)g)",
+        help="how long a server may take to get ready, and the requests of one scenario to be "
+        "answered (default: %(default)g)",
     )
     group.addoption(
         "--llama-keep",

@@ -16,11 +16,15 @@ class Route(StrEnum):
     """`POST /v1/chat/completions`, as messages."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Prompt:
     """A conversation: the turns of user and assistant in turn, the user's first and last."""
 
     turns: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        """Sizes only: a traceback must not show a prompt."""
+        return f"Prompt of {' + '.join(str(len(turn)) for turn in self.turns)} characters"
 
     @property
     def text(self) -> str:

@@ -17,10 +17,12 @@ import pytest
 
 from harness.builds.build import Build
 from harness.errors import HarnessError
-from harness.known_bugs import KnownBug, conclude, find, load
+from harness.expect import Claim
+from harness.known_bugs import KnownBug, alike, conclude, find, load
 from harness.ledger import Ledger, Verdict, VerdictRow
 from harness.report.failure import failure_text
 from harness.report.terminal import summary
+from harness.report.wording import link, shown
 from harness.scenario import NOT_JUDGED, Scenario, ScenarioFailed
 from harness.session import GENERATED, Session
 
@@ -29,8 +31,6 @@ _ROW = "llama_cache_harness_row"
 
 DEFAULT_SECONDS = 60.0
 """`--llama-timeout`, unless it is given."""
-
-_ABOUT_KNOWN_BUGS = (Verdict.KNOWN_BUG, Verdict.KNOWN_BUG_GONE)
 
 
 @dataclass(slots=True)
@@ -124,8 +124,6 @@ class Recorder:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Exit code 5 when no scenario reached a verdict; 1 for a broken ledger."""
-        if self._ledger is not None:
-            self._ledger.close()
         errors = sum(row.verdict is Verdict.ERROR for row in self._rows)
         nothing_else_failed = session.testsfailed == errors
         ended = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
@@ -133,6 +131,17 @@ class Recorder:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         elif ended and nothing_else_failed and self._rows and not self._any_reached():
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
+        if self._ledger is not None:
+            self._end_ledger(self._ledger, int(session.exitstatus))
+
+    def _end_ledger(self, ledger: Ledger, exit_code: int) -> None:
+        try:
+            if self._ledger_error is None:
+                ledger.end(exit_code)
+        except OSError as error:
+            self._ledger_error = f"{ledger.path} is incomplete: {error.strerror}"
+        finally:
+            ledger.close()
 
     def _any_reached(self) -> bool:
         return any(row.verdict.reached for row in self._rows)
@@ -149,7 +158,7 @@ class Recorder:
         name, configuration = _identity(item, test.build)
         scenario = test.scenario
         signature = scenario.signature() if scenario else ()
-        known, reason = None, _answers_not_judged(scenario)
+        known, reason = None, _not_judged(scenario)
         if test.skipped is not None:
             verdict, reason = test.skipped
         elif report.skipped:
@@ -168,18 +177,35 @@ class Recorder:
                 message = getattr(trouble, "message", str(trouble))
                 reason = f"{type(trouble).__name__}: {message}".splitlines()[0]
                 self._express_trouble(trouble, item, report, test)
+        about = self._shown(verdict, known, name, configuration, signature)
         return VerdictRow(
             scenario=name,
             configuration=configuration,
             build=test.build.id,
             verdict=verdict,
             signature=signature,
-            issue=known.issue if known and verdict in _ABOUT_KNOWN_BUGS else None,
+            issue=about.issue if about else None,
+            bug=about.what if about else None,
             reason=reason,
             argv=scenario.command if scenario else (),
             seconds=round(time.monotonic() - test.started, 3),
             requests=tuple(step.row for step in scenario.steps) if scenario else (),
         )
+
+    def _shown(
+        self,
+        verdict: Verdict,
+        known: KnownBug | None,
+        scenario: str,
+        configuration: str,
+        signature: tuple[str, ...],
+    ) -> KnownBug | None:
+        """The known bug a verdict is about: the accepted one, or one that looks just the same."""
+        if verdict in (Verdict.KNOWN_BUG, Verdict.KNOWN_BUG_GONE):
+            return known
+        if verdict is not Verdict.FAILED or self._config.getoption("--llama-model") != GENERATED:
+            return None
+        return alike(self._bugs or (), scenario, configuration, signature)
 
     def _express_trouble(
         self,
@@ -207,19 +233,24 @@ class Recorder:
         """Gives pytest's report the outcome of the verdict."""
         if verdict is Verdict.KNOWN_BUG and known is not None:
             report.outcome = "skipped"
-            report.wasxfail = f"known bug {known.issue}: {', '.join(known.signature)}"
+            report.wasxfail = f"known bug {known.issue}: {shown(known.signature)}"
             report.longrepr = report.wasxfail
         elif verdict is Verdict.KNOWN_BUG_GONE and known is not None:
             report.outcome = "failed"
             report.longrepr = (
                 f"XPASS(strict): known bug {known.issue} does not show on this build: fixed "
-                f"upstream? Expected {', '.join(known.signature)}"
+                f"upstream? Expected {shown(known.signature)}"
             )
         elif verdict is Verdict.FAILED and test.scenario is not None:
             report.outcome = "failed"
-            title = f"{item.name} on {test.build.title}: {', '.join(test.scenario.signature())}"
+            signature = test.scenario.signature()
+            title = f"{shown(signature)} ({item.name} on {test.build.title})"
+            name, configuration = _identity(item, test.build)
+            same = self._shown(verdict, known, name, configuration, signature)
             if known is not None:
-                title += f"\nthe known bug {known.issue} shows as {', '.join(known.signature)}"
+                title += f"\nthe known bug {known.issue} shows as {shown(known.signature)}"
+            elif same is not None:
+                title += f"\nshows just like {same.issue}: {same.what} {link(same.issue)}"
             report.longrepr = failure_text(
                 test.scenario,
                 title=title,
@@ -231,12 +262,12 @@ class Recorder:
     ) -> tuple[KnownBug | None, BaseException | None]:
         """The known bug that is accepted for this scenario here, and what is wrong with it."""
         mode = self._config.getoption("--known-bugs")
+        if self._bugs is None:  # on a worker
+            self.prepare()
         if mode == "fail" or (mode == "auto" and not build.origin.provided):
             return None, None
         if self._config.getoption("--llama-model") != GENERATED:
             return None, None  # signatures are those of the generated model
-        if self._bugs is None:  # on a worker
-            self.prepare()
         commit, number = build.capabilities.commit, build.number
         try:
             return find(self._bugs or (), scenario, configuration, commit, number), None
@@ -254,7 +285,7 @@ class Recorder:
         """Copies logs and slot files to `--llama-keep`, if asked to; says where they are."""
         directory = self._config.getoption("--llama-keep")
         if not directory:
-            return str(scenario.directory)
+            return f"{scenario.directory} (--llama-keep=DIR keeps them)"
         target = Path(directory).expanduser() / re.sub(r"[^\w.\[\]-]+", "_", item.nodeid)
         try:
             shutil.copytree(scenario.directory, target, dirs_exist_ok=True)
@@ -300,12 +331,15 @@ def _identity(item: pytest.Item, build: Build) -> tuple[str, str]:
     return f"{item.path.name}::{function}", configuration
 
 
-def _answers_not_judged(scenario: Scenario | None) -> str | None:
-    """Why answers could not be judged, where that is so: a verdict is then on reuse alone."""
-    if scenario is None:
-        return None
-    answers = (step.row.answer or "" for step in scenario.steps)
-    return next((f"answers {text}" for text in answers if text.startswith(NOT_JUDGED)), None)
+def _not_judged(scenario: Scenario | None) -> str | None:
+    """What a verdict does not cover, where answers or reuse could not be judged."""
+    rows = [step.row for step in scenario.steps] if scenario else []
+    for row in rows:
+        if (row.answer or "").startswith(NOT_JUDGED):
+            return f"answers {row.answer}"
+        if row.claim == Claim.PROMISED.value and row.possible and row.expected == (0, row.possible):
+            return f"reuse {NOT_JUDGED}: nothing is promised of {row.possible} tokens here"
+    return None
 
 
 def _properties(row: VerdictRow) -> list[tuple[str, Any]]:
@@ -314,6 +348,6 @@ def _properties(row: VerdictRow) -> list[tuple[str, Any]]:
         ("verdict", row.verdict.value),
         ("build", row.build),
         ("cache_n/prompt_n", " ".join(request.reuse for request in row.requests)),
-        ("signature", ", ".join(row.signature)),
+        ("signature", shown(row.signature)),
     ]
     return properties + ([("issue", row.issue)] if row.issue else [])

@@ -140,7 +140,10 @@ class Scenario:
         `name` is unique in the scenario. An explicit `lora` states every loaded adapter.
         """
         assert name not in {step.row.step for step in self.steps}, f"two steps named {name!r}"
+        assert isinstance(reuse, Claim), "a step states a claim, never a number"
         setting = self._setting(lora)
+        if self.bench.model.oracle is not None:
+            self.bench.model.oracle.expected(setting.as_dict())  # raises for scales no cell tells
         tokens = self._tokens(name, prompt)
         possible = self._history.possible(tokens, setting)
         bounds = reuse.bounds(
@@ -157,6 +160,7 @@ class Scenario:
             slot_asked=slot,
             prompt_tokens=len(tokens),
             possible=possible,
+            claim=reuse.value,
             expected=(bounds.lower, bounds.upper) if bounds else None,
         )
         options = Options(lora=self._field(lora), id_slot=slot)
@@ -311,8 +315,10 @@ class Scenario:
         cause = self.server.cause(error) if isinstance(error, RequestError) else error
         if isinstance(cause, ServerExited):
             return Failure(Kind.CRASH, cause.message, cause.detail)
-        kind = Kind.HANG if isinstance(cause, TimedOut) else Kind.REFUSED
-        return Failure(kind, cause.message, cause.detail)
+        if isinstance(cause, TimedOut):
+            used = f"the scenario's {self.seconds:g} s are used up (--llama-timeout)"
+            return Failure(Kind.HANG, f"{cause.message}; {used}", cause.detail)
+        return Failure(Kind.REFUSED, cause.message, cause.detail)
 
     def _record(
         self, row: RequestRow, failures: Sequence[Failure], log: LogSlice | None = None

@@ -86,7 +86,8 @@ class Session:
     def header(self) -> list[str]:
         """Lines for the head of a run."""
         lines = [
-            f"llama-server: {build.title}, {build.origin.path}, by {build.origin.said_by}"
+            f"llama-server {build.id}: {build.title}, {build.origin.path}, "
+            f"by {build.origin.said_by}"
             for build in self.builds
         ]
         letters = ", ".join(self.model.adapters) or "none"

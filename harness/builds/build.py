@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from harness.server.capabilities import Capabilities, probe
 from harness.server.guard import Guard
 from harness.server.process import Program
 
+_USUAL_FOLDERS = {"bin", "build", "Release", "Debug"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
@@ -24,7 +27,7 @@ class Build:
     origin: Origin
     capabilities: Capabilities
     sha256: str
-    libraries_sha256: str
+    libraries_sha256: str | None
     """Of the shared libraries beside the binary: in a dynamic build they are the server."""
     launcher: tuple[str, ...] = ()
 
@@ -112,14 +115,21 @@ def examine(origins: Sequence[Origin], launcher: tuple[str, ...] = ()) -> tuple[
 
 def _id(capabilities: Capabilities, origin: Origin, taken: set[str]) -> str:
     number = origin.number or capabilities.build_number
-    base = f"b{number}" if number else capabilities.commit or "server"
+    base = f"b{number}" if number else capabilities.commit or _folder_name(origin.path)
     candidates = (base, *(f"{base}.{count}" for count in range(2, len(taken) + 3)))
     return next(candidate for candidate in candidates if candidate not in taken)
 
 
-def _libraries_sha256(directory: Path) -> str:
-    digest = hashlib.sha256()
+def _folder_name(path: Path) -> str:
+    """What people call a build of no known commit: the folder it is in, but for the usual ones."""
+    names = (re.sub(r"\W", "_", parent.name) for parent in path.parents)
+    return next((name for name in names if name and name not in _USUAL_FOLDERS), "server")
+
+
+def _libraries_sha256(directory: Path) -> str | None:
+    digest, found = hashlib.sha256(), False
     for library in sorted(directory.glob("*.so*")):
         if not library.is_symlink():
             digest.update(f"{library.name} {sha256_of(library)}\n".encode())
-    return digest.hexdigest()
+            found = True
+    return digest.hexdigest() if found else None

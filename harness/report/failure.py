@@ -73,7 +73,7 @@ def _wrong(step: Step) -> list[str]:
         lines += [f"    {line}" for line in detail.splitlines()]
     if step.row.answer:
         lines.append(f"    answers judged by: {step.row.answer}")
-    if step.log is not None:
+    if step.log is not None and not any(step.details):  # a detail has the end of the log
         log = step.log.text().splitlines()
         lines.append("    what the server logged during this request:")
         lines += [f"    | {line}" for line in log[-_MAX_LOG_LINES:]]

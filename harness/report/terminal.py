@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from harness.ledger import Verdict, VerdictRow
 from harness.report.table import columns
+from harness.report.wording import link, shown
 
 _HEAD = (
     "scenario",
@@ -24,6 +25,7 @@ def summary(rows: Sequence[VerdictRow]) -> list[str]:
     """The whole summary: the table, what was not tested and why, and the totals."""
     tested = [row for row in rows if row.verdict not in _NOT_SHOWN_AS_ROWS]
     lines = _table(tested) if tested else []
+    lines += _bugs(tested)
     lines += _not_tested([row for row in rows if row.verdict in _NOT_SHOWN_AS_ROWS])
     totals = Counter(row.verdict for row in rows)
     counts = (f"{totals[verdict]} {verdict}" for verdict in Verdict if totals[verdict])
@@ -44,8 +46,17 @@ def _table(rows: Sequence[VerdictRow]) -> list[str]:
 
 def _outcome(row: VerdictRow) -> tuple[str, ...]:
     reuse = " ".join(request.reuse for request in row.requests if request.prompt_tokens)
-    found = ", ".join(filter(None, [*row.signature, row.reason]))
-    return (row.scenario, reuse, row.verdict.value, row.issue or "", found)
+    found = "; ".join(filter(None, [shown(row.signature), row.reason]))
+    issue = row.issue or ""
+    if issue and row.verdict is Verdict.FAILED:
+        issue = f"like {issue}"  # as on the builds it is known for; this one is another
+    return (row.scenario, reuse, row.verdict.value, issue, found)
+
+
+def _bugs(rows: Iterable[VerdictRow]) -> list[str]:
+    """A line for each bug that the table names."""
+    bugs = sorted({(row.issue, row.bug or "") for row in rows if row.issue})
+    return [" ".join(filter(None, [f"{issue}:", what, link(issue)])) for issue, what in bugs]
 
 
 def abbreviated(configurations: Iterable[str]) -> str:

@@ -92,7 +92,9 @@ def check_executable(binary: Path) -> None:
     if not binary.exists():
         raise UsageProblem(f"{binary} does not exist", hint="check the path of your build")
     if binary.is_dir():
-        raise UsageProblem(f"{binary} is a directory", hint=f"did you mean {binary}/llama-server?")
+        inside = binary / "llama-server"
+        hint = f"did you mean {inside}?" if inside.is_file() else "pass the path of the binary"
+        raise UsageProblem(f"{binary} is a directory", hint=hint)
     if not os.access(binary, os.X_OK):
         raise UsageProblem(f"{binary} is not executable", hint=f"chmod +x {binary}")
 

@@ -42,7 +42,9 @@ class ServerExited(ServerError):
             if returncode < 0
             else f"ended with exit code {returncode}"
         )
-        super().__init__(f"llama-server {how}", detail=server.describe())
+        launcher = server.program.launcher
+        who = f"{launcher[0]}, which ran llama-server," if launcher else "llama-server"
+        super().__init__(f"{who} {how}", detail=server.describe())
         self.returncode = returncode
 
 

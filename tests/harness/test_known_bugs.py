@@ -13,13 +13,14 @@ import pytest
 
 from harness.builds.build import Build
 from harness.errors import HarnessError, UsageProblem
-from harness.known_bugs import KnownBug, conclude, find, load
+from harness.known_bugs import KnownBug, alike, conclude, find, load
 from harness.ledger import Verdict
 
 SUITE = Path(__file__).parents[1] / "cache"
 
 BUG = KnownBug(
     issue="#1",
+    what="Something is wrong.",
     scenario="test_lora.py::test_x",
     configurations=("np1-*", "np4-kvu-*"),
     signature=("a: lost_reuse", "b: wrong_answer"),
@@ -46,6 +47,13 @@ def test_matching(
 ) -> None:
     found = find([BUG], scenario, configuration, commit, number)
     assert (found is BUG) is matches
+
+
+def test_another_build_that_shows_just_the_same() -> None:
+    where = ("test_lora.py::test_x", "np1-kvu-chat")
+    assert alike([BUG], *where, BUG.signature) is BUG
+    assert alike([BUG], *where, BUG.signature[:1]) is None
+    assert alike([BUG], where[0], "np4-nokvu-chat", BUG.signature) is None
 
 
 def test_two_entries_for_one_scenario_are_a_mistake() -> None:
@@ -108,7 +116,7 @@ def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
         load(path)
 
 
-VALID = {"issue": "'#1'", "commits": "['7e4c0a9']", "builds": "'5..9'"}
+VALID = {"issue": "'#1'", "what": "'wrong'", "commits": "['7e4c0a9']", "builds": "'5..9'"}
 VALID_WHERE = {"scenario": "'s'", "configurations": "['*']", "fails": "['a: hang']"}
 
 
@@ -156,7 +164,7 @@ def test_no_file_at_all(tmp_path: Path) -> None:
 def test_number_ranges_are_read(tmp_path: Path) -> None:
     path = tmp_path / "bugs.toml"
     path.write_text(
-        "[[bug]]\nissue='#1'\ncommits=['abc']\nbuilds='5..9'\n"
+        "[[bug]]\nissue='#1'\nwhat='w'\ncommits=['abc']\nbuilds='5..9'\n"
         "[[bug.where]]\nscenario='s'\nconfigurations=['*']\nfails=['b: crash', 'a: hang']\n"
     )
     (bug,) = load(path)

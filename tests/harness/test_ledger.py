@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ VERDICT = VerdictRow(
     verdict=Verdict.KNOWN_BUG,
     signature=("P again: lost_reuse",),
     issue="#30275",
+    bug="It is thrown away.",
     reason=None,
     argv=("llama-server", "--port", "0"),
     seconds=0.1,
@@ -45,12 +47,21 @@ def test_rows_of_a_file(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in ledger.path.read_text().splitlines()]  # before close
     ledger.close()
     assert [row["row"] for row in rows] == ["run", "request", "verdict"]
+    assert datetime.fromisoformat(rows[0].pop("time")).tzinfo is not None
     assert rows[0] == {"row": "run", "schema": SCHEMA, "harness": "1.0"}
     assert rows[1]["number"] == 1
     assert rows[1]["cache_n"] == 0
     assert rows[1]["scenario"] == rows[2]["scenario"] == "test_lora.py::test_x"
     assert rows[2]["verdict"] == "known bug"
     assert "requests" not in rows[2]
+
+
+def test_a_whole_file_has_an_end(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl", {})
+    ledger.end(5)
+    ledger.close()
+    last = json.loads(ledger.path.read_text().splitlines()[-1])
+    assert (last["row"], last["exit_code"]) == ("end", 5)
 
 
 def test_a_full_disk_is_an_os_error() -> None:

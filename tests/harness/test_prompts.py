@@ -19,6 +19,10 @@ def test_different_names_share_no_beginning() -> None:
     assert common_prefix([ord(c) for c in one], [ord(c) for c in other]) == 0
 
 
+def test_a_traceback_shows_no_prompt() -> None:
+    assert repr(Prompt(("secret",)).then("answer", "more")) == "Prompt of 6 + 6 + 4 characters"
+
+
 def test_a_conversation_alternates_its_roles() -> None:
     prompt = Prompt(("hello",)).then("hi", "how are you") + "?"
     assert prompt.messages == [

@@ -105,7 +105,7 @@ def test_all_steps_run_and_every_failure_is_reported(make: Make) -> None:
     assert str(failed.value) == "P2: lost_reuse, Q2: lost_reuse"
     text = failure_text(scenario, title="title", closing=["run again: pytest x"])
     assert "P2: lost_reuse: 199 tokens were read again for nothing" in text  # all but the BOS
-    assert "stop processing" in text
+    assert "stop processing" in text  # of the request, from the log
     assert P.text[:20] not in text
     assert text.splitlines()[-1] == "run again: pytest x"
 
@@ -174,6 +174,14 @@ def test_steps_state_every_adapter_and_have_their_own_name(make: Make) -> None:
             s.ask("P", P, lora=NO_FIELD)
         with pytest.raises(AssertionError, match="every loaded adapter"):
             s.ask("Q", Q, lora={"B": 1.0})
+
+
+def test_scales_that_no_cell_tells_are_refused_before_anything_is_sent(make: Make) -> None:
+    with make() as s:
+        with pytest.raises(ValueError, match=r"0\.3"):
+            s.ask("P", P, lora={"A": 0.3})
+        assert s.steps == []
+        s.ask("P", P, lora=NO_FIELD)
 
 
 def test_an_empty_field_needs_server_wide_scales_of_zero(make: Make) -> None:

@@ -17,7 +17,7 @@ from harness.errors import UsageProblem
 def test_the_real_server(llama_build: Build) -> None:
     (build,) = examine([llama_build.origin])
     assert build == llama_build
-    assert len(build.sha256) == len(build.libraries_sha256) == 64
+    assert len(build.sha256) == 64
 
 
 def test_a_build_survives_being_handed_over(llama_build: Build) -> None:
@@ -35,6 +35,24 @@ def test_an_origin_knows_the_number_better_than_the_binary(llama_build: Build) -
     (build,) = examine([origin])
     assert (build.number, build.id) == (12345, "b12345")
     assert build.title.startswith("b12345 (")
+
+
+def test_a_build_of_no_known_commit_has_the_name_of_its_folder(
+    llama_build: Build, tmp_path: Path
+) -> None:
+    names = []
+    for folder in ("my-fix/build/bin", "base/build/bin/Release"):
+        (tmp_path / folder).mkdir(parents=True)
+        binary = tmp_path / folder / "llama-server"
+        real = llama_build.origin.path
+        binary.write_text(
+            f"#!/bin/sh\n[ $1 = --version ] && echo 'version: 0 (unknown)' || exec {real} $1\n"
+        )
+        binary.chmod(0o755)
+        names.append(Origin(path=binary, said_by="test"))
+    one, two = examine(names)
+    assert (one.id, two.id) == ("my_fix", "base")
+    assert one.libraries_sha256 is None
 
 
 def test_other_libraries_are_another_build(llama_build: Build, tmp_path: Path) -> None:

@@ -35,11 +35,22 @@ def test_configurations_are_abbreviated(configurations: list[str], short: str) -
 def test_configurations_with_the_same_outcome_share_a_row() -> None:
     other = replace(VERDICT, configuration="np1-nokvu-completion")
     lines = summary([VERDICT, other])
-    assert len(lines) == 3  # head, one row, totals
+    assert len(lines) == 4  # head, one row, what the bug is, totals
     for part in ("test_lora.py::test_x", "0/609", "known bug", "#30275", "P again: lost_reuse"):
         assert part in lines[1]
     assert lines[1].endswith("np1-{kvu,nokvu}-completion")
-    assert lines[2] == "scenarios: 2 known bug"
+    assert lines[2].startswith("#30275: It is thrown away. http")
+    assert lines[3] == "scenarios: 2 known bug"
+
+
+def test_a_failure_that_looks_like_a_known_bug_is_told_from_one() -> None:
+    failed = replace(VERDICT, verdict=Verdict.FAILED)
+    assert " failed   like #30275 " in summary([failed])[1]
+
+
+def test_kinds_of_a_step_stand_together() -> None:
+    row = replace(VERDICT, signature=("P, x: wrong_answer", "P, x: wrong_reuse", "Q: crash"))
+    assert "P, x: wrong_answer + wrong_reuse; Q: crash" in summary([row])[1]
 
 
 def test_builds_are_told_apart_only_when_there_are_several() -> None:
@@ -49,7 +60,9 @@ def test_builds_are_told_apart_only_when_there_are_several() -> None:
 
 
 def test_what_was_not_tested_is_listed_with_its_reason() -> None:
-    row = replace(VERDICT, verdict=Verdict.NOT_TESTED, reason="needs adapter B", requests=())
+    row = replace(
+        VERDICT, verdict=Verdict.NOT_TESTED, reason="needs adapter B", requests=(), issue=None
+    )
     lines = summary([row, row])
     assert lines == [
         "not tested: 2 scenario configurations: needs adapter B",
