@@ -15,6 +15,9 @@ from typing import Any, NoReturn
 
 import pytest
 
+# pytest's own form of a failure has no public name; workers can hand over nothing but this.
+from _pytest._code.code import ReprEntryNative, ReprExceptionInfo, ReprFileLocation, ReprTraceback
+
 from harness.builds.build import Build
 from harness.errors import HarnessError
 from harness.expect import Claim
@@ -218,7 +221,7 @@ class Recorder:
         report.outcome = "failed"
         closing = self._closing(item, test)
         if isinstance(trouble, HarnessError):
-            report.longrepr = "\n".join([str(trouble), *closing])
+            report.longrepr = _plain(item, "\n".join([str(trouble), *closing]))
         else:
             report.sections.append(("llama-server", "\n".join(closing)))
 
@@ -237,9 +240,10 @@ class Recorder:
             report.longrepr = report.wasxfail
         elif verdict is Verdict.KNOWN_BUG_GONE and known is not None:
             report.outcome = "failed"
-            report.longrepr = (
+            report.longrepr = _plain(
+                item,
                 f"XPASS(strict): known bug {known.issue} does not show on this build: fixed "
-                f"upstream? Expected {shown(known.signature)}"
+                f"upstream? Expected {shown(known.signature)}",
             )
         elif verdict is Verdict.FAILED and test.scenario is not None:
             report.outcome = "failed"
@@ -251,10 +255,9 @@ class Recorder:
                 title += f"\nthe known bug {known.issue} shows as {shown(known.signature)}"
             elif same is not None:
                 title += f"\nshows just like {same.issue}: {same.what} {link(same.issue)}"
-            report.longrepr = failure_text(
-                test.scenario,
-                title=title,
-                closing=self._closing(item, test),
+            closing = self._closing(item, test)
+            report.longrepr = _plain(
+                item, failure_text(test.scenario, title=title, closing=closing)
             )
 
     def _known(
@@ -329,6 +332,20 @@ def _identity(item: pytest.Item, build: Build) -> tuple[str, str]:
     parts = brackets.removesuffix("]").split("-")
     configuration = "-".join(part for part in parts if part != build.id)
     return f"{item.path.name}::{function}", configuration
+
+
+def _plain(item: pytest.Item, text: str) -> ReprExceptionInfo:
+    """A failure of this text without a traceback; its first line is what one-line summaries show.
+
+    A mere string as a report's `longrepr` would stand whole in the short summary on CI.
+    """
+    _, line, _ = item.location
+    return ReprExceptionInfo(
+        reprtraceback=ReprTraceback(
+            [ReprEntryNative([text + "\n"])], extraline=None, style="native"
+        ),
+        reprcrash=ReprFileLocation(str(item.path), (line or 0) + 1, text.partition("\n")[0]),
+    )
 
 
 def _not_judged(scenario: Scenario | None) -> str | None:

@@ -222,7 +222,9 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_a_directory(tmp_path: Path) -> None:
     problem = problem_with(tmp_path)
     assert "is a directory" in problem.message
-    assert f"{tmp_path}/llama-server" in problem.hint
+    assert "did you mean" not in problem.hint
+    (tmp_path / "llama-server").touch()
+    assert f"did you mean {tmp_path}/llama-server?" in problem_with(tmp_path).hint
 
 
 def test_a_file_that_is_not_executable(write_script: WriteScript) -> None:
