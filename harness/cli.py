@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from harness import __version__
 from harness.builds.build import examine
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="llama-harness",
         description="Helpers around the regression suite; the suite itself runs by pytest.",
     )
@@ -51,6 +52,15 @@ def parser() -> argparse.ArgumentParser:
     model.add_argument("--dir", type=Path, help="write it below this directory, not the cache")
     model.set_defaults(run=_model)
     return top
+
+
+class _Parser(argparse.ArgumentParser):
+    """Usage errors have the same exit code as everywhere in the harness."""
+
+    def error(self, message: str) -> NoReturn:
+        """Says what is wrong, and leaves."""
+        self.print_usage(sys.stderr)
+        self.exit(EXIT_USAGE, f"{self.prog}: {message}\n")
 
 
 def _probe(arguments: argparse.Namespace) -> int:

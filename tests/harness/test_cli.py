@@ -37,5 +37,5 @@ def test_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main([])
-    assert left.value.code == 2
+    assert left.value.code == EXIT_USAGE
     assert "COMMAND" in capsys.readouterr().err

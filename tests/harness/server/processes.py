@@ -57,7 +57,7 @@ class Identity:
 def wait_until_gone(processes: Iterable[Identity]) -> None:
     """Fails the test when one of them outlives the time it has."""
     for process in processes:
-        until(lambda process=process: not process.lives(), f"process {process.pid} is gone")  # type: ignore[misc]
+        until(lambda process=process: not process.lives(), f"process {process.pid} is gone")  # type: ignore[misc]  # the default is the type
 
 
 def descendants(pid: int) -> list[Identity]:

@@ -239,7 +239,7 @@ def test_all_that_is_lacking_is_named() -> None:
 
 def given(*words: str, **fields: object) -> tuple[str, ...]:
     """The contradictions between `fields`, all required, and the user's `words`."""
-    config = dataclasses.replace(BARE, extra_args=words, **fields)  # type: ignore[arg-type]
+    config = dataclasses.replace(BARE, extra_args=words, **fields)  # type: ignore[arg-type]  # as above
     return contradictions(config, fields, BUILD)
 
 
