@@ -127,15 +127,13 @@ class Recorder:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Exit code 5 when no scenario reached a verdict; 1 for a broken ledger."""
-        errors = sum(row.verdict is Verdict.ERROR for row in self._rows)
-        nothing_else_failed = session.testsfailed == errors
         ended = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-        if ended and self._ledger_error:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        elif ended and nothing_else_failed and self._rows and not self._any_reached():
+        if ended and self._nothing_found(session.testsfailed):
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
         if self._ledger is not None:
             self._end_ledger(self._ledger, int(session.exitstatus))
+        if ended and self._ledger_error:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _end_ledger(self, ledger: Ledger, exit_code: int) -> None:
         try:
@@ -146,8 +144,14 @@ class Recorder:
         finally:
             ledger.close()
 
-    def _any_reached(self) -> bool:
-        return any(row.verdict.reached for row in self._rows)
+    def _nothing_found(self, failed_tests: int) -> bool:
+        """Whether scenarios ran and nothing was found out, and nothing but they failed.
+
+        An error after a step had failed (no cold run for the next one, say) has found something.
+        """
+        errors = sum(row.verdict is Verdict.ERROR for row in self._rows)
+        found = any(row.verdict.reached or row.signature for row in self._rows)
+        return bool(self._rows) and not found and failed_tests == errors
 
     def _judge(
         self,

@@ -336,6 +336,17 @@ def test_a_test_that_judges_nothing_is_no_verdict(
     result.stdout.fnmatch_lines(["run again: pytest test_*::test_it *", "scenarios: 1 error"])
 
 
+def test_an_error_after_a_finding_is_more_than_nothing(
+    pytester: pytest.Pytester, llama_build: Build
+) -> None:
+    write_scenario(pytester, cache_ram=0)
+    path = pytester.path / "test_lora.py"
+    path.write_text(path.read_text() + "\n        raise RuntimeError('afterwards')\n")
+    result = pytester.runpytest_subprocess(f"--llama-bin={llama_build.origin.path}")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*test_made_here* error *P again: lost_reuse; RuntimeError: *"])
+
+
 def test_a_swallowed_failure_is_still_one(pytester: pytest.Pytester, llama_build: Build) -> None:
     pytester.makeini("[pytest]\n")
     pytester.makepyfile(
