@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from harness.expect import Failure, Kind
-from harness.replies import CompletionReply, OpenAIReply, Reply
+from harness.replies import CompletionReply, OpenAIReply, Reply, SlotFile, Timings
+
+# Builds before b10423 do not count what was reused.
+_LATER_METRICS = frozenset({"prompt_tokens_cached_total"})
 
 
 def violations(
@@ -25,6 +30,57 @@ def violations(
         broken += _completion(reply, id_slot)
     if isinstance(reply, OpenAIReply):
         broken += _openai(reply)
+    return tuple(Failure(Kind.ACCOUNTING, text) for text in broken)
+
+
+def slot_file_violations(
+    saved: SlotFile, *, id_slot: int, held: int, file_bytes: int
+) -> tuple[Failure, ...]:
+    """Each rule the reply to a save breaks.
+
+    `held` is how many tokens the last request left in the slot. A server that has moved them
+    elsewhere has fewer to save, but never more.
+    """
+    broken = []
+    if saved.id_slot != id_slot:
+        broken.append(f"slot {id_slot} was to be saved, slot {saved.id_slot} was")
+    if saved.n_tokens > held:
+        broken.append(f"n_saved {saved.n_tokens}, but the slot was left with {held} tokens")
+    if saved.n_bytes != file_bytes:
+        broken.append(f"n_written {saved.n_bytes}, but the file has {file_bytes} bytes")
+    return tuple(Failure(Kind.ACCOUNTING, text) for text in broken)
+
+
+def restored_violations(
+    restored: SlotFile, *, id_slot: int, saved: SlotFile | None
+) -> tuple[Failure, ...]:
+    """Each rule the reply to a restore breaks; `saved` is what the save of the file said."""
+    broken = []
+    if restored.id_slot != id_slot:
+        broken.append(f"slot {id_slot} was to be restored, slot {restored.id_slot} was")
+    if saved is not None and restored.n_tokens != saved.n_tokens:
+        broken.append(f"n_restored {restored.n_tokens} is not n_saved {saved.n_tokens}")
+    if saved is not None and restored.n_bytes != saved.n_bytes:
+        broken.append(f"n_read {restored.n_bytes} is not n_written {saved.n_bytes}")
+    return tuple(Failure(Kind.ACCOUNTING, text) for text in broken)
+
+
+def metrics_violations(
+    metrics: Mapping[str, float], replies: Sequence[Timings]
+) -> tuple[Failure, ...]:
+    """Each counter of `/metrics` that is not the sum over all replies since the server started."""
+    sums = {
+        "prompt_tokens_total": sum(timings.prompt_n for timings in replies),
+        "prompt_tokens_cached_total": sum(timings.cache_n for timings in replies),
+        "tokens_predicted_total": sum(timings.predicted_n for timings in replies),
+    }
+    broken = []
+    for name, expected in sums.items():
+        counted = metrics.get(name)
+        if counted is None and name not in _LATER_METRICS:
+            broken.append(f"/metrics has no {name}")
+        elif counted is not None and counted != expected:
+            broken.append(f"{name} is {counted:g} in /metrics, {expected} by all replies")
     return tuple(Failure(Kind.ACCOUNTING, text) for text in broken)
 
 

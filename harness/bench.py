@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Unpack
 
 from harness.client import Client
+from harness.errors import NotTestable, Unsupported
 from harness.models.spec import Model
 from harness.prompts import Prompt, Route
 from harness.reference import Reference, reference_config
@@ -15,12 +16,15 @@ from harness.server.config import (
     ConfigFields,
     LoadedAdapter,
     ServerConfig,
+    contradictions,
+    lacking,
     user_flags,
 )
 from harness.server.guard import Guard
 from harness.server.process import LlamaServer, Program
 
 # The smaller a micro-batch, the more of a short prompt can memory that cannot rewind be held to.
+_CTX_SIZE = 8192
 _UBATCH, _UBATCH_WITH_CHECKPOINTS = 512, 64
 
 
@@ -47,14 +51,29 @@ class Bench:
     ) -> ServerConfig:
         """A configuration with these adapters loaded, at these server-wide scales.
 
-        What `required` does not say is as the comparison with a cold run wants it.
+        What `required` does not say is as the comparison with a cold run wants it. Raises
+        `NotTestable` where the build, the model or the user's own arguments do not allow it.
         """
+        missing = [letter for letter in adapters if letter not in self.model.adapters]
+        if missing:
+            raise NotTestable(f"needs adapter {', '.join(missing)}: see --llama-lora")
         loaded = tuple(
             LoadedAdapter(self.model.adapters[letter].path, scale)
             for letter, scale in adapters.items()
         )
         defaults = replace(self._defaults(), adapters=loaded, extra_args=self.extra_args)
-        return replace(defaults, **required)
+        fields: ConfigFields = {"ctx_size": _CTX_SIZE, **required}
+        return self.changed(defaults, **fields)
+
+    def changed(self, config: ServerConfig, **required: Unpack[ConfigFields]) -> ServerConfig:
+        """A configuration with other values for these fields. Raises `NotTestable` as above."""
+        changed = replace(config, **required)
+        capabilities = self.program.capabilities
+        if lacks := lacking(changed, capabilities):
+            raise Unsupported(f"the build has no {', '.join(lacks)}")
+        if clashes := contradictions(changed, required, capabilities):
+            raise NotTestable("; ".join(clashes))
+        return changed
 
     def server(self, config: ServerConfig, log_path: Path) -> LlamaServer:
         """A server with this configuration, not started yet."""
@@ -112,7 +131,7 @@ class Bench:
             threads_batch=1,
             batch_size=2048,
             ubatch_size=_UBATCH if self.model.memory.rewinds else _UBATCH_WITH_CHECKPOINTS,
-            ctx_size=8192,
+            ctx_size=_CTX_SIZE,
             flash_attn="off",
             device=self.device,
         )

@@ -161,6 +161,11 @@ class Client:
             chat_template=data.text("chat_template"),
         )
 
+    def models(self, *, timeout: float = DEFAULT_SECONDS) -> tuple[str, ...]:
+        """The ids in `GET /v1/models`."""
+        data = Fields(self._json("GET", "/v1/models", None, timeout), "/v1/models")
+        return tuple(model.text("id") for model in data.objects("data"))
+
     def slots(self, *, timeout: float = DEFAULT_SECONDS) -> tuple[Slot, ...]:
         """`GET /slots`."""
         data = Fields({"slots": self._json("GET", "/slots", None, timeout)}, "/slots")

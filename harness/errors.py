@@ -25,6 +25,14 @@ class UsageProblem(HarnessError):
     """What was asked for cannot be done: a bad option, binary, model or path (exit code 4)."""
 
 
+class NotTestable(HarnessError):
+    """What a scenario needs is not given: the user's arguments, model or files say otherwise."""
+
+
+class Unsupported(NotTestable):
+    """The build lacks a flag that a scenario needs."""
+
+
 class ServerError(HarnessError):
     """A llama-server we started did not do its part as a process."""
 

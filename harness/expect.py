@@ -25,6 +25,8 @@ class Kind(StrEnum):
     """No answer within the time a scenario has."""
     REFUSED = "refused"
     """An HTTP error, or an answer that is not what the API describes."""
+    ACCEPTED = "accepted"
+    """What should have been an HTTP error was not."""
 
 
 @dataclass(frozen=True, slots=True)

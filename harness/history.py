@@ -8,19 +8,53 @@ from dataclasses import dataclass, field
 from harness.setting import Setting
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """Tokens that were computed, and the adapters they were computed under."""
+
+    tokens: tuple[int, ...]
+    setting: Setting
+
+
 @dataclass(slots=True)
 class History:
-    """All states a server ever held in one scenario, each with the setting it was asked under.
+    """The states a server may hold at this point of a scenario.
 
-    A state that was lost, evicted or consumed stays in here: the promise to a user does not know
-    of those, and the upper bound only gets weaker by it.
+    With a prompt cache nothing is ever forgotten: a state that was lost, evicted or consumed stays
+    in here, since the promise to a user does not know of those, and the upper bound only gets
+    weaker by it. Without one a state lives in its slot, until the slot is used again.
     """
 
-    _states: list[tuple[tuple[int, ...], Setting]] = field(default_factory=list)
+    slots: int
+    """How many the server has."""
+    prompt_cache: bool
+    """Whether states live on outside of slots."""
+    _in_slot: dict[int, State] = field(default_factory=dict)
+    _anywhere: list[State] = field(default_factory=list)
 
-    def add(self, tokens: Sequence[int], setting: Setting) -> None:
-        """A request left this state: its prompt and all it generated but the last token."""
-        self._states.append((tuple(tokens), setting))
+    def left(self, state: State, slot: int | None) -> None:
+        """A request left this state in a slot: its prompt and all it generated but the last token.
+
+        `slot` is None where the server did not say which one it used.
+        """
+        if self.slots == 1:
+            slot = 0
+        if slot is not None:
+            self._in_slot[slot] = state
+        if slot is None or self.prompt_cache:
+            self._anywhere.append(state)
+
+    def in_slot(self, slot: int) -> State | None:
+        """What the last request left in a slot."""
+        return self._in_slot.get(slot)
+
+    @property
+    def certain(self) -> bool:
+        """Whether all that was ever possible still is: no state can have been overwritten unseen.
+
+        Only then may a user rely on it.
+        """
+        return self.prompt_cache or not self._anywhere
 
     def possible(self, prompt: Sequence[int], setting: Setting) -> int:
         """Tokens of `prompt` that may be reused.
@@ -28,8 +62,9 @@ class History:
         The longest common prefix with a state under the same setting; at least one token is
         always read, to have something to predict from.
         """
+        states = (*self._in_slot.values(), *self._anywhere)
         longest = max(
-            (common_prefix(prompt, tokens) for tokens, of in self._states if of == setting),
+            (common_prefix(prompt, state.tokens) for state in states if state.setting == setting),
             default=0,
         )
         return min(longest, len(prompt) - 1)

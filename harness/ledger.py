@@ -44,6 +44,20 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlotFileRow:
+    """A slot file that was saved or restored."""
+
+    tokens: int
+    bytes: int
+    ms: float
+
+    @property
+    def speed(self) -> str:
+        """Bytes a second."""
+        return f"{self.bytes / 1e3 / self.ms:.0f} MB/s" if self.ms else "-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRow:
     """One request. Sizes in tokens."""
 
@@ -54,6 +68,8 @@ class RequestRow:
     setting: dict[str, float] = field(default_factory=dict)
     """The adapters in force, field or not."""
     slot_asked: int | None = None
+    cache_prompt: bool = True
+    stream: bool = False
     prompt_tokens: int = 0
     possible: int = 0
     """Tokens the rule allows to be reused."""
@@ -66,6 +82,8 @@ class RequestRow:
     prompt_n: int | None = None
     predicted_n: int | None = None
     prompt_ms: float | None = None
+    file: SlotFileRow | None = None
+    """What a step that saved or restored a slot file was told."""
     answer: str | None = None
     """How the answer was judged; None where it was not."""
     failures: tuple[tuple[str, str], ...] = ()
@@ -109,6 +127,7 @@ class VerdictRow:
                 **{
                     **row,
                     "expected": row["expected"] and tuple(row["expected"]),
+                    "file": row["file"] and SlotFileRow(**row["file"]),
                     "failures": tuple((kind, text) for kind, text in row["failures"]),
                 }
             )

@@ -18,7 +18,6 @@ import pytest
 from harness.bench import Bench
 from harness.builds.build import Build
 from harness.errors import UsageProblem
-from harness.ledger import Verdict
 from harness.prompts import Route
 from harness.recorder import (
     DEFAULT_SECONDS,
@@ -29,7 +28,7 @@ from harness.recorder import (
     recorder,
 )
 from harness.scenario import Scenario
-from harness.server.config import ConfigFields, contradictions, lacking
+from harness.server.config import ConfigFields
 from harness.server.guard import Guard
 from harness.session import GENERATED, Session, prepare
 
@@ -275,8 +274,8 @@ def llama_scenario(
     """Makes the scenario of this test.
 
     `llama_scenario(route, adapters={"A": 0.0}, parallel=1, ...)`: the route, the adapters to load
-    with their server-wide scales, and the fields of `ServerConfig` the scenario requires. Skips
-    with the reason where the build or the user's own arguments do not allow it.
+    with their server-wide scales, and the fields of `ServerConfig` the scenario requires. Raises
+    `NotTestable` where the build or the user's own arguments do not allow it.
     """
     test = ScenarioTest(llama_build)
     request.node.stash[SCENARIO_TEST] = test
@@ -288,15 +287,7 @@ def llama_scenario(
         compare_cold: bool = True,
         **required: Unpack[ConfigFields],
     ) -> Scenario:
-        missing = [letter for letter in adapters if letter not in llama_bench.model.adapters]
-        if missing:
-            test.skip(Verdict.NOT_TESTED, f"needs adapter {', '.join(missing)}: see --llama-lora")
         server_config = llama_bench.config(adapters, **required)
-        capabilities = llama_build.capabilities
-        if lacks := lacking(server_config, capabilities):
-            test.skip(Verdict.UNSUPPORTED, f"the build has no {', '.join(lacks)}")
-        if clashes := contradictions(server_config, ("ctx_size", *required), capabilities):
-            test.skip(Verdict.NOT_TESTED, "; ".join(clashes))
         test.scenario = Scenario(
             bench=llama_bench,
             config=server_config,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -12,6 +12,8 @@ class Route(StrEnum):
 
     COMPLETION = "completion"
     """`POST /completion`, the text as it is."""
+    COMPLETIONS = "completions"
+    """`POST /v1/completions`, the text as it is."""
     CHAT = "chat"
     """`POST /v1/chat/completions`, as messages."""
 
@@ -21,29 +23,37 @@ class Prompt:
     """A conversation: the turns of user and assistant in turn, the user's first and last."""
 
     turns: tuple[str, ...]
+    system: str = ""
+    """What stands before all turns: in a chat, the system prompt."""
 
     def __repr__(self) -> str:
         """Sizes only: a traceback must not show a prompt."""
-        return f"Prompt of {' + '.join(str(len(turn)) for turn in self.turns)} characters"
+        parts = ([self.system] if self.system else []) + list(self.turns)
+        return f"Prompt of {' + '.join(str(len(part)) for part in parts)} characters"
 
     @property
     def text(self) -> str:
-        """The prompt for a completion: all turns, one after the other."""
-        return "".join(self.turns)
+        """The prompt for a completion: everything, one after the other."""
+        return self.system + "".join(self.turns)
 
     @property
     def messages(self) -> list[dict[str, str]]:
         """The prompt for a chat."""
         roles = ("user", "assistant")
-        return [{"role": roles[i % 2], "content": turn} for i, turn in enumerate(self.turns)]
+        turns = [{"role": roles[i % 2], "content": turn} for i, turn in enumerate(self.turns)]
+        return [{"role": "system", "content": self.system}, *turns] if self.system else turns
 
     def __add__(self, text: str) -> Prompt:
         """The same conversation with a longer last turn."""
-        return Prompt((*self.turns[:-1], self.turns[-1] + text))
+        return replace(self, turns=(*self.turns[:-1], self.turns[-1] + text))
 
     def then(self, answer: str, text: str) -> Prompt:
         """The next turn of the conversation: the answer it got, and what the user says now."""
-        return Prompt((*self.turns, answer, text))
+        return replace(self, turns=(*self.turns, answer, text))
+
+    def under(self, system: str) -> Prompt:
+        """The same conversation with a system prompt."""
+        return replace(self, system=system)
 
 
 def prose(name: str, characters: int) -> Prompt:

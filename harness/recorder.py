@@ -11,7 +11,7 @@ import time
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -19,15 +19,17 @@ import pytest
 from _pytest._code.code import ReprEntryNative, ReprExceptionInfo, ReprFileLocation, ReprTraceback
 
 from harness.builds.build import Build
-from harness.errors import HarnessError
+from harness.errors import HarnessError, NotTestable, Unsupported
 from harness.expect import Claim
+from harness.judge import NOT_JUDGED
 from harness.known_bugs import KnownBug, alike, conclude, find, load
 from harness.ledger import Ledger, Verdict, VerdictRow
 from harness.report.failure import failure_text
 from harness.report.terminal import summary
 from harness.report.wording import link, shown
-from harness.scenario import NOT_JUDGED, Scenario, ScenarioFailed
+from harness.scenario import Scenario
 from harness.session import GENERATED, Session
+from harness.stage import ScenarioFailed
 
 _ROW = "llama_cache_harness_row"
 """Attribute of a test report, a JSON text: workers can hand over nothing but plain values."""
@@ -42,13 +44,7 @@ class ScenarioTest:
 
     build: Build
     scenario: Scenario | None = None
-    skipped: tuple[Verdict, str] | None = None
     started: float = field(default_factory=time.monotonic)
-
-    def skip(self, verdict: Verdict, reason: str) -> NoReturn:
-        """Ends the test without a verdict on the build."""
-        self.skipped = (verdict, reason)
-        pytest.skip(f"{verdict}: {reason}")
 
 
 SCENARIO_TEST = pytest.StashKey[ScenarioTest]()
@@ -166,8 +162,11 @@ class Recorder:
         scenario = test.scenario
         signature = scenario.signature() if scenario else ()
         known, reason = None, _not_judged(scenario)
-        if test.skipped is not None:
-            verdict, reason = test.skipped
+        if isinstance(error, NotTestable):
+            unsupported = isinstance(error, Unsupported)
+            verdict = Verdict.UNSUPPORTED if unsupported else Verdict.NOT_TESTED
+            reason = error.message
+            self._express_skip(f"{verdict}: {reason}", item, report)
         elif report.skipped:
             verdict, reason = Verdict.NOT_TESTED, str(error)
         else:
@@ -213,6 +212,12 @@ class Recorder:
         if verdict is not Verdict.FAILED or self._config.getoption("--llama-model") != GENERATED:
             return None
         return alike(self._bugs or (), scenario, configuration, signature)
+
+    def _express_skip(self, reason: str, item: pytest.Item, report: pytest.TestReport) -> None:
+        """Gives pytest's report the form of a skip."""
+        path, line, _ = item.location
+        report.outcome = "skipped"
+        report.longrepr = (path, (line or 0) + 1, f"Skipped: {reason}")
 
     def _express_trouble(
         self,

@@ -56,11 +56,21 @@ class Reference:
     _replies: dict[object, Reply] = field(default_factory=dict)
     _tolerance: Tolerance | None = None
 
-    def cold(self, route: Route, prompt: Prompt, setting: Setting, timeout: float) -> Reply:
+    def cold(
+        self,
+        route: Route,
+        prompt: Prompt,
+        setting: Setting,
+        timeout: float,
+        *,
+        n_predict: int = Options().n_predict,
+    ) -> Reply:
         """The reply of a server that cannot reuse anything; asked once a request."""
-        key = (route, prompt, setting)
+        key = (route, prompt, setting, n_predict)
         if key not in self._replies:
-            options = Options(lora=self._lora_field(setting), cache_prompt=False)
+            options = Options(
+                lora=self._lora_field(setting), cache_prompt=False, n_predict=n_predict
+            )
             self._replies[key] = self._ask_cold(route, prompt, options, timeout)
         return self._replies[key]
 
@@ -145,8 +155,18 @@ class Reference:
         return [(i, scales.get(letter, 0.0)) for i, letter in enumerate(self.model.adapters)]
 
 
-def send(client: Client, route: Route, prompt: Prompt, options: Options, timeout: float) -> Reply:
+def send(
+    client: Client,
+    route: Route,
+    prompt: Prompt,
+    options: Options,
+    timeout: float,
+    *,
+    stream: bool = False,
+) -> Reply:
     """Sends a prompt on its route."""
     if route is Route.CHAT:
-        return client.chat(prompt.messages, options, timeout=timeout)
-    return client.completion(prompt.text, options, timeout=timeout)
+        return client.chat(prompt.messages, options, stream=stream, timeout=timeout)
+    if route is Route.COMPLETIONS:
+        return client.completions(prompt.text, options, stream=stream, timeout=timeout)
+    return client.completion(prompt.text, options, stream=stream, timeout=timeout)

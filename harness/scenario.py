@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
-from harness.accounting import violations
-from harness.answers import other_text, unlike_cold, wrong_cell
-from harness.bench import Bench
+from harness.accounting import (
+    metrics_violations,
+    restored_violations,
+    slot_file_violations,
+    violations,
+)
 from harness.client import Client, LoraField, Options
-from harness.errors import ReferenceTrouble, RequestError, TimedOut
+from harness.errors import NotTestable, Refused
 from harness.expect import Claim, Failure, Kind
-from harness.history import History
-from harness.ledger import RequestRow
+from harness.history import History, State
+from harness.judge import Asked, Judge
+from harness.ledger import RequestRow, SlotFileRow
 from harness.prompts import Prompt, Route
 from harness.reference import send
-from harness.replies import CompletionReply, Reply
-from harness.server.config import ServerConfig
+from harness.replies import CompletionReply, Reply, SlotFile, Timings
 from harness.server.log import LogSlice
-from harness.server.process import LlamaServer, ServerExited
 from harness.setting import Setting
+from harness.stage import Stage
+from harness.stopwatch import Stopwatch
 
 
 class NoField:
@@ -32,8 +34,8 @@ class NoField:
 
 NO_FIELD = NoField()
 
-NOT_JUDGED = "not judged"
-"""How answers were judged that could not be."""
+_AUTO_PARALLEL = 4
+"""Slots of a server that is told no number."""
 
 T = TypeVar("T")
 
@@ -42,110 +44,66 @@ Lora = Mapping[str, float] | NoField
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """A request that was sent, with the part of the server's log it caused."""
+class _SavedSlot:
+    """What a scenario knows of a slot file."""
 
-    row: RequestRow
-    details: tuple[str, ...]
-    """The `detail` of each of the row's failures."""
-    log: LogSlice | None
-
-
-class ScenarioFailed(Exception):
-    """A scenario found something wrong; `scenario` has all its steps."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        super().__init__(", ".join(scenario.signature()))
-        self.scenario = scenario
+    state: State
+    """What the last request had left in the slot."""
+    reply: SlotFile
 
 
-class _Ended(Exception):
-    """The scenario cannot go on; what happened is recorded."""
+@dataclass(slots=True, kw_only=True)
+class Scenario(Stage):
+    """Asks the server of one scenario, and judges what it answers.
 
-
-@dataclass(slots=True)
-class Stopwatch:
-    """Runs inside its `with` blocks, and knows what is left of its seconds."""
-
-    seconds: float
-    _since: float = 0.0
-
-    @property
-    def left(self) -> float:
-        """Seconds left now; always enough to fail with a message."""
-        running = time.monotonic() - self._since if self._since else 0.0
-        return max(0.1, self.seconds - running)
-
-    def __enter__(self) -> Self:
-        self._since = time.monotonic()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.seconds -= time.monotonic() - self._since
-        self._since = 0.0
-
-
-@dataclass(slots=True)
-class Scenario:
-    """A context manager around one scenario's server.
-
-    On leaving the block `ScenarioFailed` is raised when any step failed; all steps run before,
-    unless the server died, hung or refused one.
+    Cold runs may take `seconds` besides.
     """
 
-    bench: Bench
-    config: ServerConfig
     adapters: Mapping[str, float]
     """The adapters loaded, and their server-wide scales from the start."""
     route: Route
-    directory: Path
-    """For the server's log and slot files."""
-    seconds: float
-    """How long all its requests together may take; so, besides, may those of the reference."""
     compare_cold: bool = True
     """False where a cold run would cost too much: answers are then judged by their cell alone."""
-    steps: list[Step] = field(default_factory=list)
-    _history: History = field(default_factory=History)
-    _server: LlamaServer | None = None
-    _server_wide: dict[str, float] = field(default_factory=dict)
-    _watch: Stopwatch = field(init=False)
-    _reference_watch: Stopwatch = field(init=False)
+    _server_wide: dict[str, float] = field(init=False)
+    _history: History = field(init=False)
+    _replies: list[Timings] = field(default_factory=list)
+    """Of the running server."""
+    _saved: dict[str, _SavedSlot] = field(default_factory=dict)
+    _judge: Judge = field(init=False)
 
     def __post_init__(self) -> None:
-        self._watch = Stopwatch(self.seconds)
-        self._reference_watch = Stopwatch(self.seconds)
-
-    @property
-    def server(self) -> LlamaServer:
-        """The running server."""
-        assert self._server is not None, "the scenario has not begun"
-        return self._server
+        Stage.__post_init__(self)  # a dataclass with slots has no super()
+        self._judge = Judge(self.bench, self.compare_cold, Stopwatch(self.seconds))
 
     def ask(
         self,
         name: str,
         prompt: Prompt,
         *,
-        lora: Lora,
+        lora: Lora = NO_FIELD,
         reuse: Claim = Claim.ALLOWED,
         slot: int | None = None,
+        cache_prompt: bool = True,
+        stream: bool = False,
+        n_predict: int = Options().n_predict,
     ) -> Reply:
         """Sends one request and judges its reuse, its answer and its numbers.
 
         `name` is unique in the scenario. An explicit `lora` states every loaded adapter.
         """
-        assert name not in {step.row.step for step in self.steps}, f"two steps named {name!r}"
+        self._check_name(name)
         assert isinstance(reuse, Claim), "a step states a claim, never a number"
+        assert reuse is not Claim.PROMISED or self._history.certain, (
+            "nothing can be promised of a state that may have been overwritten: state the slots"
+        )
         setting = self._setting(lora)
         if self.bench.model.oracle is not None:
             self.bench.model.oracle.expected(setting.as_dict())  # raises for scales no cell tells
-        tokens = self._tokens(name, prompt)
-        possible = self._history.possible(tokens, setting)
+        tokens, _ = self._call(
+            RequestRow(step=name, route=self.route),
+            lambda client, seconds: self.bench.tokens(client, self.route, prompt, seconds),
+        )
+        possible = self._history.possible(tokens, setting) if cache_prompt else 0
         bounds = reuse.bounds(
             possible,
             len(tokens),
@@ -158,20 +116,33 @@ class Scenario:
             lora=None if isinstance(lora, NoField) else dict(lora),
             setting=setting.as_dict(),
             slot_asked=slot,
+            cache_prompt=cache_prompt,
+            stream=stream,
             prompt_tokens=len(tokens),
             possible=possible,
             claim=reuse.value,
             expected=(bounds.lower, bounds.upper) if bounds else None,
         )
-        options = Options(lora=self._field(lora), id_slot=slot)
-        reply, log = self._exchange(row, prompt, options)
-        self._history.add((*tokens, *(t.id for t in reply.tokens[:-1])), setting)
-        failures = list(_violations(reply, len(tokens), options))
+        asked = Asked(
+            route=self.route,
+            prompt=prompt,
+            setting=setting,
+            options=Options(
+                lora=self._field(lora), id_slot=slot, cache_prompt=cache_prompt, n_predict=n_predict
+            ),
+            prompt_tokens=len(tokens),
+        )
+        reply, log = self._exchange(row, asked, stream=stream)
+        left = State((*tokens, *(t.id for t in reply.tokens[:-1])), setting)
+        self._history.left(left, reply.id_slot if isinstance(reply, CompletionReply) else slot)
+        failures = list(
+            violations(reply, prompt_tokens=len(tokens), n_predict=n_predict, id_slot=slot)
+        )
         answer = None
         try:
             if bounds is not None:
                 failures += filter(None, [bounds.judge(reply.timings.cache_n)])
-                answer, wrong = self._judge_answer(prompt, setting, reply, len(tokens))
+                answer, wrong = self._judge.answer(asked, reply, self.config)
                 failures += wrong
         finally:
             self._record(_with_reply(row, reply, answer), failures, log)
@@ -182,156 +153,129 @@ class Scenario:
 
         `call` gets the client and the seconds left. A refusal or a crash is the step's failure.
         """
-        return self._act(RequestRow(step=name, route=""), call)
+        row = self._new_row(name)
+        done, log = self._call(row, call)
+        self._record(row, [], log)
+        return done
+
+    def refused(self, name: str, call: Callable[[Client, float], object]) -> None:
+        """Does something that is to be answered with an HTTP error, and not to end the server."""
+        row = self._new_row(name)
+        accepted, log = self._call(row, _accepted(call))
+        failures = [Failure(Kind.ACCEPTED, "an HTTP error was due")] if accepted else []
+        self._record(row, failures, log)
+
+    def attempt(self, name: str, call: Callable[[Client, float], object]) -> bool:
+        """Does something that may be refused, but not end the server. Whether it was accepted."""
+        row = self._new_row(name)
+        accepted, log = self._call(row, _accepted(call))
+        self._record(row, [], log)
+        return accepted
 
     def set_server_wide(self, scales: Mapping[str, float]) -> None:
         """`POST /lora-adapters`: states the server-wide scale of every loaded adapter."""
         assert scales.keys() == self.adapters.keys(), "state every loaded adapter"
         field = [(self._id(letter), scale) for letter, scale in scales.items()]
-        row = RequestRow(
-            step=f"POST /lora-adapters {len(self.steps)}",
-            route="/lora-adapters",
+        row = replace(
+            self._new_row(f"POST /lora-adapters {len(self.steps)}", "/lora-adapters"),
             lora=dict(scales),
             setting=Setting.of(scales).as_dict(),
         )
-        self._act(row, lambda client, seconds: client.set_lora_adapters(field, timeout=seconds))
+        _, log = self._call(
+            row, lambda client, seconds: client.set_lora_adapters(field, timeout=seconds)
+        )
+        self._record(row, [], log)
         self._server_wide = dict(scales)
 
-    @property
-    def judged(self) -> bool:
-        """Whether any step claimed anything that could be judged."""
-        return any(step.row.expected and step.row.cache_n is not None for step in self.steps)
+    def check_metrics(self, name: str) -> None:
+        """Compares the counters of `/metrics` with all replies since the server started."""
+        row = self._new_row(name, "/metrics")
+        metrics, log = self._call(row, lambda client, seconds: client.metrics(timeout=seconds))
+        self._record(row, metrics_violations(metrics, self._replies), log)
 
-    @property
-    def command(self) -> tuple[str, ...]:
-        """The server's command line; empty before there is one."""
-        return self._server.command if self._server else ()
-
-    def signature(self) -> tuple[str, ...]:
-        """The failed `step: kind` pairs, sorted."""
-        return tuple(
-            sorted({f"{s.row.step}: {kind}" for s in self.steps for kind, _ in s.row.failures})
+    def save(self, name: str, *, slot: int, file: str) -> None:
+        """Saves what the last request left in a slot."""
+        held = self._history.in_slot(slot)
+        assert held is not None, f"no request was seen to use slot {slot}"
+        row = replace(self._new_row(name, "save"), slot_asked=slot)
+        saved, log = self._call(
+            row, lambda client, seconds: client.save_slot(slot, file, timeout=seconds)
         )
+        self._saved[file] = _SavedSlot(held, saved)
+        failures = slot_file_violations(
+            saved,
+            id_slot=slot,
+            held=len(held.tokens),
+            file_bytes=self.slot_file(file).stat().st_size,
+        )
+        self._record(_with_file(row, saved), failures, log)
 
-    def __enter__(self) -> Self:
-        self._server_wide = dict(self.adapters)
-        self._server = self.bench.server(self.config, self.directory / "server.log")
-        self._server.start()
-        return self
+    def restore(self, name: str, *, slot: int, file: str, damaged_at: int | None = None) -> bool:
+        """Restores what was saved. Whether it was accepted, which it must be if it is whole.
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
-        try:
-            if error is None:
-                self._check_alive_at_the_end()
-        finally:
-            self.server.stop()
-        if error is not None and not isinstance(error, _Ended):
+        A file that was changed since it was saved may be refused; `damaged_at` says how many
+        tokens before the change are still what they were.
+        """
+        known = self._saved[file]
+        row = replace(self._new_row(name, "restore"), slot_asked=slot)
+
+        def restored(client: Client, seconds: float) -> SlotFile | None:
+            try:
+                return client.restore_slot(slot, file, timeout=seconds)
+            except Refused:
+                if damaged_at is None:
+                    raise
+                return None
+
+        reply, log = self._call(row, restored)
+        if reply is None:
+            self._record(row, [], log)
             return False
-        if self.signature():
-            raise ScenarioFailed(self) from None
+        self._history.left(replace(known.state, tokens=known.state.tokens[:damaged_at]), slot)
+        saved = known.reply if damaged_at is None else None
+        failures = restored_violations(reply, id_slot=slot, saved=saved)
+        self._record(_with_file(row, reply), failures, log)
         return True
 
-    def _exchange(
-        self, row: RequestRow, prompt: Prompt, options: Options
-    ) -> tuple[Reply, LogSlice]:
-        log = self.server.log
-        start = log.position()
-        try:
-            with self._watch:
-                reply = send(self.server.client, self.route, prompt, options, self._watch.left)
-            self.server.check_alive()
-        except (RequestError, ServerExited) as error:
-            failure = self._failure(error)
-            self._record(row, [failure], log.since(start))
-            raise _Ended from error
-        return reply, log.request_slice(start)
+    def slot_file(self, file: str) -> Path:
+        """Where a slot file is."""
+        assert self.config.slot_save_path is not None, "the scenario has no slot files"
+        return self.config.slot_save_path / file
 
-    def _act(self, row: RequestRow, call: Callable[[Client, float], T]) -> T:
-        log = self.server.log
-        start = log.position()
-        try:
-            with self._watch:
-                done = call(self.server.client, self._watch.left)
-        except RequestError as error:
-            self._record(row, [self._failure(error)], log.since(start))
-            raise _Ended from error
-        self._record(row, [], log.since(start))
-        return done
+    def require(self, condition: bool, what: str) -> None:
+        """Ends the test without a verdict where a scenario is not what it says it is.
 
-    def _tokens(self, name: str, prompt: Prompt) -> tuple[int, ...]:
-        client = self.server.client
-        try:
-            with self._watch:
-                return self.bench.tokens(client, self.route, prompt, self._watch.left)
-        except RequestError as error:
-            self._record(RequestRow(step=name, route=self.route), [self._failure(error)])
-            raise _Ended from error
+        With a user's model and arguments that is nobody's fault: `NotTestable`.
+        """
+        if condition:
+            return
+        ours = self.bench.model.oracle is not None and not self.bench.extra_args
+        assert not ours, f"this scenario needs {what}"
+        raise NotTestable(f"needs {what}")
 
-    def _judge_answer(
-        self, prompt: Prompt, setting: Setting, reply: Reply, prompt_tokens: int
-    ) -> tuple[str, list[Failure]]:
-        """How the answer was judged, and all that is wrong with it."""
-        if not reply.tokens:
-            return NOT_JUDGED, [Failure(Kind.ACCOUNTING, "the reply reports no probabilities")]
-        by, texts = [], []
-        oracle = self.bench.model.oracle
-        if oracle is not None:
-            by.append("cell")
-            texts.append(wrong_cell(oracle, reply.tokens, setting.as_dict()))
-            texts.append(other_text(oracle, reply))
-        if self.compare_cold:
-            with self._reference_watch:
-                how, text = self._against_cold(prompt, setting, reply, prompt_tokens)
-            by.append(how)
-            texts.append(text)
-        failures = [Failure(Kind.WRONG_ANSWER, text) for text in texts if text]
-        return "; ".join(by) or NOT_JUDGED, failures
+    def tokens(self, prompt: Prompt) -> tuple[int, ...]:
+        """A prompt in the tokens of this server, on the route of this scenario."""
+        with self._watch:
+            return self.bench.tokens(self.server.client, self.route, prompt, self._watch.left)
 
-    def _against_cold(
-        self, prompt: Prompt, setting: Setting, reply: Reply, prompt_tokens: int
-    ) -> tuple[str, str | None]:
-        """How the answer compares with a cold run's: by what tolerance, and what is wrong."""
-        reference = self.bench.reference(self.config)
-        tolerance = reference.tolerance(self._reference_watch.left)
-        if not tolerance.tells:
-            blind = f"{NOT_JUDGED}: noise hides what other adapters do, {tolerance}"
-            if self.bench.model.oracle is not None:
-                # On a generated model other adapters make a difference of many nats: such noise
-                # is no noise.
-                raise ReferenceTrouble(f"the control is {blind}")
-            return blind, None
-        cold = reference.cold(self.route, prompt, setting, self._reference_watch.left)
-        for broken in _violations(cold, prompt_tokens, Options()):
-            raise ReferenceTrouble(f"cold run: {broken.message}")
-        return f"cold run, within {tolerance}", unlike_cold(cold, reply, tolerance)
+    def _start(self) -> None:
+        self._server_wide = dict(self.adapters)
+        self._history = History(
+            slots=self.config.parallel or _AUTO_PARALLEL, prompt_cache=self.config.cache_ram != 0
+        )
+        self._replies.clear()
+        Stage._start(self)
 
-    def _failure(self, error: RequestError | ServerExited) -> Failure:
-        """What a request that got no proper answer says about the server."""
-        cause = self.server.cause(error) if isinstance(error, RequestError) else error
-        if isinstance(cause, ServerExited):
-            return Failure(Kind.CRASH, cause.message, cause.detail)
-        if isinstance(cause, TimedOut):
-            used = f"the scenario's {self.seconds:g} s are used up (--llama-timeout)"
-            return Failure(Kind.HANG, f"{cause.message}; {used}", cause.detail)
-        return Failure(Kind.REFUSED, cause.message, cause.detail)
-
-    def _record(
-        self, row: RequestRow, failures: Sequence[Failure], log: LogSlice | None = None
-    ) -> None:
-        found = tuple((failure.kind.value, failure.message) for failure in failures)
-        details = tuple(failure.detail for failure in failures)
-        self.steps.append(Step(replace(row, failures=found), details, log))
-
-    def _check_alive_at_the_end(self) -> None:
-        try:
-            self.server.check_alive()
-        except ServerExited as error:
-            self._record(RequestRow(step="end", route=self.route), [self._failure(error)])
+    def _exchange(self, row: RequestRow, asked: Asked, *, stream: bool) -> tuple[Reply, LogSlice]:
+        start = self.server.log.position()
+        reply, _ = self._call(
+            row,
+            lambda client, seconds: send(
+                client, asked.route, asked.prompt, asked.options, seconds, stream=stream
+            ),
+        )
+        self._replies.append(reply.timings)
+        return reply, self.server.log.request_slice(start)
 
     def _setting(self, lora: Lora) -> Setting:
         if isinstance(lora, NoField):
@@ -354,13 +298,21 @@ class Scenario:
         return list(self.adapters).index(letter)
 
 
-def _violations(reply: Reply, prompt_tokens: int, options: Options) -> tuple[Failure, ...]:
-    return violations(
-        reply,
-        prompt_tokens=prompt_tokens,
-        n_predict=options.n_predict,
-        id_slot=options.id_slot,
-    )
+def _accepted(call: Callable[[Client, float], object]) -> Callable[[Client, float], bool]:
+    """The call, as the answer to whether it was not refused."""
+
+    def tried(client: Client, seconds: float) -> bool:
+        try:
+            call(client, seconds)
+        except Refused:
+            return False
+        return True
+
+    return tried
+
+
+def _with_file(row: RequestRow, reply: SlotFile) -> RequestRow:
+    return replace(row, file=SlotFileRow(tokens=reply.n_tokens, bytes=reply.n_bytes, ms=reply.ms))
 
 
 def _with_reply(row: RequestRow, reply: Reply, answer: str | None) -> RequestRow:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from harness.ledger import RequestRow
 from harness.report.table import columns
-from harness.scenario import Scenario, Step
+from harness.scenario import Scenario
 from harness.setting import Setting
+from harness.stage import Step
 
 _MAX_LOG_LINES = 120
 

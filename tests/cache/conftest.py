@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, Unpack
 
 import pytest
 
@@ -13,6 +14,7 @@ from harness.prompts import Route
 if TYPE_CHECKING:
     from harness.plugin import MakeScenario
     from harness.scenario import Scenario
+    from harness.server.config import ConfigFields
 
 CACHE_RAM = 256
 """MiB of host-RAM prompt cache: room for every state of a scenario."""
@@ -32,8 +34,15 @@ class Topology:
 
 TOPOLOGIES = tuple(Topology(parallel, unified) for parallel in (1, 4) for unified in (True, False))
 
-Start = Callable[[Mapping[str, float]], "Scenario"]
-"""Starts a scenario with these adapters loaded, at these server-wide scales."""
+ROUTES = (Route.COMPLETION, Route.CHAT)
+
+
+class Start(Protocol):
+    """Starts a scenario in a test's configuration: see the fixture `start`."""
+
+    def __call__(
+        self, adapters: Mapping[str, float] = ..., **required: Unpack[ConfigFields]
+    ) -> Scenario: ...
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -43,16 +52,34 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         topologies = [t for t in TOPOLOGIES if wanted in ("both", "on" if t.kv_unified else "off")]
         metafunc.parametrize("topology", topologies, ids=lambda topology: topology.id)
     if "route" in metafunc.fixturenames:
-        metafunc.parametrize("route", list(Route), ids=str)
+        metafunc.parametrize("route", ROUTES, ids=str)
 
 
 @pytest.fixture
 def start(llama_scenario: MakeScenario, topology: Topology, route: Route) -> Start:
-    """Scenarios in this test's configuration, with the prompt cache on."""
-    return lambda adapters: llama_scenario(
-        route,
-        adapters=adapters,
-        cache_ram=CACHE_RAM,
-        parallel=topology.parallel,
-        kv_unified=topology.kv_unified,
-    )
+    """Scenarios in this test's configuration, with the prompt cache on.
+
+    Takes the adapters to load, with their server-wide scales, and what the scenario requires of
+    the server beside.
+    """
+
+    def start(
+        adapters: Mapping[str, float] | None = None, **required: Unpack[ConfigFields]
+    ) -> Scenario:
+        fields: ConfigFields = {
+            "cache_ram": CACHE_RAM,
+            "parallel": topology.parallel,
+            "kv_unified": topology.kv_unified,
+            **required,
+        }
+        return llama_scenario(route, adapters=adapters or {}, **fields)
+
+    return start
+
+
+@pytest.fixture
+def slot_directory(tmp_path: Path) -> Path:
+    """A place for slot files, beside the server's log."""
+    directory = tmp_path / "slots"
+    directory.mkdir()
+    return directory

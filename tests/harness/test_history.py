@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.history import History, common_prefix
+from harness.history import History, State, common_prefix
 from harness.setting import Setting
 
 NONE = Setting()
@@ -27,8 +27,8 @@ def test_common_prefix(one: tuple[int, ...], other: tuple[int, ...], shared: int
 
 
 def test_only_states_under_the_same_setting_count() -> None:
-    history = History()
-    history.add((1, 2, 3, 4), HALF)
+    history = History(slots=1, prompt_cache=True)
+    history.left(State((1, 2, 3, 4), HALF), slot=0)
     assert history.possible((1, 2, 3, 9), HALF) == 3
     assert history.possible((1, 2, 3, 9), NONE) == 0
     assert history.possible((1, 2, 3, 9), Setting.of({"A": 1.0})) == 0
@@ -36,17 +36,55 @@ def test_only_states_under_the_same_setting_count() -> None:
 
 
 def test_the_longest_state_counts_and_one_token_is_always_read() -> None:
-    history = History()
-    history.add((1, 2), NONE)
-    history.add((1, 2, 3, 4), NONE)
-    history.add((1,), NONE)
+    history = History(slots=1, prompt_cache=True)
+    history.left(State((1, 2), NONE), slot=0)
+    history.left(State((1, 2, 3, 4), NONE), slot=0)
+    history.left(State((1,), NONE), slot=0)
     assert history.possible((1, 2, 3, 4, 5), NONE) == 4
     assert history.possible((1, 2, 3, 4), NONE) == 3
     assert history.possible((1,), NONE) == 0
 
 
 def test_nothing_is_possible_at_first() -> None:
-    assert History().possible((1, 2), NONE) == 0
+    assert History(slots=1, prompt_cache=True).possible((1, 2), NONE) == 0
+
+
+@pytest.mark.parametrize("slot", [0, None])
+def test_one_slot_without_a_prompt_cache_holds_what_came_last(slot: int | None) -> None:
+    history = History(slots=1, prompt_cache=False)
+    history.left(State((1, 2, 3, 4), NONE), slot)
+    history.left(State((1, 2, 9), NONE), slot)
+    assert history.possible((1, 2, 3, 4, 5), NONE) == 2
+    assert history.in_slot(0) == State((1, 2, 9), NONE)
+    assert history.certain
+
+
+def test_slots_without_a_prompt_cache_hold_one_state_each() -> None:
+    history = History(slots=2, prompt_cache=False)
+    history.left(State((1, 2, 3), NONE), 0)
+    history.left(State((5, 6, 7), NONE), 1)
+    history.left(State((1, 9), NONE), 1)
+    assert history.possible((1, 2, 3, 4), NONE) == 3
+    assert history.possible((5, 6, 7, 8), NONE) == 0
+    assert history.certain
+
+
+def test_a_state_in_a_slot_nobody_named_may_be_anywhere() -> None:
+    history = History(slots=2, prompt_cache=False)
+    history.left(State((1, 2, 3), NONE), None)
+    history.left(State((5, 6, 7), NONE), 0)
+    assert history.possible((1, 2, 3, 4), NONE) == 3
+    assert not history.certain
+    assert history.in_slot(1) is None
+
+
+def test_with_a_prompt_cache_nothing_is_forgotten() -> None:
+    history = History(slots=2, prompt_cache=True)
+    history.left(State((1, 2, 3), NONE), 0)
+    history.left(State((5, 6, 7), NONE), 0)
+    history.left(State((8, 9), NONE), None)
+    assert history.possible((1, 2, 3, 4), NONE) == 3
+    assert history.certain
 
 
 def test_a_setting_forgets_adapters_at_zero_and_order() -> None:

@@ -27,16 +27,16 @@ SCENARIO = """
 import pytest
 from harness.expect import Claim
 from harness.prompts import Route, prose
-from harness.scenario import NO_FIELD
 
-P, Q = prose("P", 150), prose("Q", 150)
+P, Q = prose("P", {characters}), prose("Q", {characters})
 
 @pytest.mark.parametrize("case", ["{case}"])
 def {name}(llama_scenario, case):
-    with llama_scenario(Route.COMPLETION, adapters={{"A": 0.0}}, parallel=1, {fields}) as s:
-        s.ask("{step}", P, lora=NO_FIELD)
-        s.ask("Q", Q, lora=NO_FIELD)
-        s.ask("P again", P, lora=NO_FIELD, reuse=Claim.PROMISED)
+    fields = {{"parallel": 1, "cache_ram": {cache_ram}}}
+    with llama_scenario(Route.COMPLETION, adapters={{"A": 0.0}}, **fields) as s:
+        s.ask("{step}", P)
+        s.ask("Q", Q)
+        s.ask("P again", P, reuse=Claim.PROMISED)
 """
 
 
@@ -46,9 +46,13 @@ def write_scenario(
     name: str = "test_made_here",
     case: str = "np1-kvu",
     step: str = "P",
-    cache_ram: int = 64,
+    fails: bool = False,
 ) -> None:
-    text = SCENARIO.format(name=name, case=case, step=step, fields=f"cache_ram={cache_ram}")
+    # What does not fit into the prompt cache is lost, whatever a step promises.
+    characters, cache_ram = (3000, 1) if fails else (150, 64)
+    text = SCENARIO.format(
+        name=name, case=case, step=step, characters=characters, cache_ram=cache_ram
+    )
     pytester.makepyfile(test_lora=text)
     pytester.makeini("[pytest]\n")
 
@@ -147,7 +151,7 @@ def test_another_signature_than_the_known_one_is_red(
 ) -> None:
     if not llama_build.origin.provided:
         pytest.skip("known bugs are recorded for the wheel")
-    write_scenario(pytester, name="test_article", case="np1-kvu-chat-wide0", cache_ram=0)
+    write_scenario(pytester, name="test_article", case="np1-kvu-chat-wide0", fails=True)
     result = pytester.runpytest_subprocess(
         "--known-bugs=xfail", f"--llama-bin={llama_build.origin.path}"
     )
@@ -339,7 +343,7 @@ def test_a_test_that_judges_nothing_is_no_verdict(
 def test_an_error_after_a_finding_is_more_than_nothing(
     pytester: pytest.Pytester, llama_build: Build
 ) -> None:
-    write_scenario(pytester, cache_ram=0)
+    write_scenario(pytester, fails=True)
     path = pytester.path / "test_lora.py"
     path.write_text(path.read_text() + "\n        raise RuntimeError('afterwards')\n")
     result = pytester.runpytest_subprocess(f"--llama-bin={llama_build.origin.path}")
@@ -354,14 +358,14 @@ def test_a_swallowed_failure_is_still_one(pytester: pytest.Pytester, llama_build
         import contextlib
         from harness.expect import Claim
         from harness.prompts import Route, prose
-        from harness.scenario import NO_FIELD, ScenarioFailed
+        from harness.stage import ScenarioFailed
 
         def test_it(llama_scenario):
             with contextlib.suppress(ScenarioFailed):
-                with llama_scenario(Route.COMPLETION, adapters={}, parallel=1, cache_ram=0) as s:
+                with llama_scenario(Route.COMPLETION, adapters={}, parallel=1, cache_ram=1) as s:
                     for name in ("P", "Q"):
-                        s.ask(name, prose(name, 90), lora=NO_FIELD)
-                    s.ask("P again", prose("P", 90), lora=NO_FIELD, reuse=Claim.PROMISED)
+                        s.ask(name, prose(name, 3000))
+                    s.ask("P again", prose("P", 3000), reuse=Claim.PROMISED)
         """
     )
     result = pytester.runpytest_subprocess(f"--llama-bin={llama_build.origin.path}")
@@ -412,7 +416,7 @@ def test_a_users_own_model_is_judged_like_the_generated_one(
         for name in ("judged", "by_cell")
     ]
     assert found[0] == found[1]
-    assert len(found[0]) == 16
+    assert len(found[0]) > 16
 
 
 def test_a_user_without_adapters_gets_the_rest_listed(llama_build: Build) -> None:
@@ -456,7 +460,7 @@ def test_the_slow_scenario_runs_again_by_its_line(
     pytester: pytest.Pytester, llama_build: Build
 ) -> None:
     """A test without parameters has no brackets in its id."""
-    write_scenario(pytester, cache_ram=0)
+    write_scenario(pytester, fails=True)
     path = pytester.path / "test_lora.py"
     path.write_text(re.sub(r"@pytest.mark.*\n", "", path.read_text()).replace(", case)", ")"))
     binary = f"--llama-bin={llama_build.origin.path}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Unpack
@@ -20,9 +21,10 @@ from harness.prompts import Route, prose
 from harness.reference import Reference
 from harness.replies import Reply
 from harness.report.failure import failure_text
-from harness.scenario import NO_FIELD, Scenario, ScenarioFailed
+from harness.scenario import NO_FIELD, Scenario
 from harness.server.config import ConfigFields
 from harness.server.process import ServerExited
+from harness.stage import ScenarioFailed
 
 P, Q = prose("P", 200), prose("Q", 200)
 
@@ -94,8 +96,9 @@ def test_the_setting_in_force(make: Make) -> None:
 
 
 def test_all_steps_run_and_every_failure_is_reported(make: Make) -> None:
-    """With no prompt cache, what was promised is lost; the last step still runs."""
-    scenario = make(cache_ram=0)
+    """With no prompt cache that the scenario knows of, what it promises is lost."""
+    scenario = make()
+    scenario.config = replace(scenario.config, extra_args=("--cache-ram", "0"))
     with pytest.raises(ScenarioFailed) as failed, scenario as s:
         for turn in (1, 2):
             reuse = Claim.ALLOWED if turn == 1 else Claim.PROMISED
@@ -217,15 +220,15 @@ def test_the_references_time_is_not_the_scenarios(
     real, now = Reference.cold, [1.0]
     clock = SimpleNamespace(monotonic=lambda: now[0])
 
-    def slow(self: Reference, *args: Any) -> Reply:
+    def slow(self: Reference, *args: Any, **options: Any) -> Reply:
         now[0] += 20.0
-        return real(self, *args)
+        return real(self, *args, **options)
 
     monkeypatch.setattr(Reference, "cold", slow)
-    monkeypatch.setattr("harness.scenario.time", clock)
+    monkeypatch.setattr("harness.stopwatch.time", clock)
     with make(seconds=30.0) as s:
         s.ask("P", prose("takes long", 150), lora=NO_FIELD)
-    assert (s._watch.left, s._reference_watch.left) == (30.0, 10.0)
+    assert (s._watch.left, s._judge.watch.left) == (30.0, 10.0)
 
 
 def test_other_numbers_have_a_reference_of_their_own(make: Make) -> None:

@@ -18,6 +18,7 @@ MARK = _FIRST_BYTE + ord("#")
 """The token that is felt in the A channel wherever it stands: it marks text."""
 
 CHAT_TEMPLATE = (
+    "<|chat|>"  # what every chat begins with, as real templates have it
     "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )

@@ -19,7 +19,7 @@ from harness.oracle import LEVELS
 from harness.prompts import Prompt, prose
 
 PINNED = {
-    "model": "49060b015cfcc7fce121a5c2a7b85681bf77834f80146350a0adb7c183a48e49",
+    "model": "c09ac46f6da4feaca375e5a7717ae50ac2e52ffa55e597ae792de0a67e109b97",
     "A": "edab6ebdf8f4ea6639f0e0b9691a381d57ca60cb5c5501c9f9034ed550cc7d7d",
     "B": "5d7fb15a906d81f5af3fdc3a8d7b74277d7d1a882aca04f26ad4beb2795e4d14",
 }

@@ -1,0 +1,173 @@
+"""The server of a scenario: started, called, restarted, ended, with every step on record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+from harness.bench import Bench
+from harness.client import Client
+from harness.errors import NotTestable, RequestError, TimedOut
+from harness.expect import Failure, Kind
+from harness.ledger import RequestRow
+from harness.server.config import ConfigFields, ServerConfig
+from harness.server.log import LogSlice
+from harness.server.process import LlamaServer, ServerExited
+from harness.stopwatch import Stopwatch
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A request that was sent, with the part of the server's log it caused."""
+
+    row: RequestRow
+    details: tuple[str, ...]
+    """The `detail` of each of the row's failures."""
+    log: LogSlice | None
+
+
+class ScenarioFailed(Exception):
+    """A scenario found something wrong; `scenario` has all its steps."""
+
+    def __init__(self, scenario: Stage) -> None:
+        super().__init__(", ".join(scenario.signature()))
+        self.scenario = scenario
+
+
+class _Ended(Exception):
+    """The scenario cannot go on; what happened is recorded."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Stage:
+    """A context manager around the server of one scenario.
+
+    On leaving the block `ScenarioFailed` is raised when any step failed; all steps run before,
+    unless the server died, hung or refused one.
+    """
+
+    bench: Bench
+    config: ServerConfig
+    directory: Path
+    """For the server's log and slot files."""
+    seconds: float
+    """How long all calls together may take."""
+    steps: list[Step] = field(default_factory=list)
+    _server: LlamaServer | None = None
+    _watch: Stopwatch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._watch = Stopwatch(self.seconds)
+
+    @property
+    def server(self) -> LlamaServer:
+        """The running server."""
+        assert self._server is not None, "the scenario has not begun"
+        return self._server
+
+    @property
+    def judged(self) -> bool:
+        """Whether any step claimed anything that could be judged."""
+        return any(step.row.expected and step.row.cache_n is not None for step in self.steps)
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The server's command line; empty before there is one."""
+        return self._server.command if self._server else ()
+
+    def signature(self) -> tuple[str, ...]:
+        """The failed `step: kind` pairs, sorted."""
+        return tuple(
+            sorted({f"{s.row.step}: {kind}" for s in self.steps for kind, _ in s.row.failures})
+        )
+
+    def restart(self, **changes: Unpack[ConfigFields]) -> None:
+        """Ends the server and starts a new one, with other values for some fields.
+
+        It has nothing of what the old one held, but for the slot files. Raises `NotTestable` where
+        the build or the user's own arguments do not allow the change.
+        """
+        row = self._new_row(f"restart {len(self.steps)}")
+        self.config = self.bench.changed(self.config, **changes)
+        self._check_alive(row)
+        self.server.stop()
+        self._start()
+        self._record(row, [])
+
+    def __enter__(self) -> Self:
+        self._start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        try:
+            if error is None:
+                self._check_alive(self._new_row("end"))
+        except _Ended as ended:
+            error = ended
+        finally:
+            self.server.stop()
+        if error is not None and not isinstance(error, _Ended | NotTestable):
+            return False
+        if self.signature():
+            raise ScenarioFailed(self) from None
+        return not isinstance(error, NotTestable)
+
+    def _start(self) -> None:
+        """A new server, which holds nothing."""
+        self._server = self.bench.server(self.config, self.directory / "server.log")
+        self._server.start()
+
+    def _call(self, row: RequestRow, call: Callable[[Client, float], T]) -> tuple[T, LogSlice]:
+        """What came of a call, which is still to be recorded. The scenario ends where it failed."""
+        log = self.server.log
+        start = log.position()
+        try:
+            with self._watch:
+                done = call(self.server.client, self._watch.left)
+            self.server.check_alive()
+        except (RequestError, ServerExited) as error:
+            self._record(row, [self._failure(error)], log.since(start))
+            raise _Ended from error
+        return done, log.since(start)
+
+    def _failure(self, error: RequestError | ServerExited) -> Failure:
+        """What a request that got no proper answer says about the server."""
+        cause = self.server.cause(error) if isinstance(error, RequestError) else error
+        if isinstance(cause, ServerExited):
+            return Failure(Kind.CRASH, cause.message, cause.detail)
+        if isinstance(cause, TimedOut):
+            used = f"the scenario's {self.seconds:g} s are used up (--llama-timeout)"
+            return Failure(Kind.HANG, f"{cause.message}; {used}", cause.detail)
+        return Failure(Kind.REFUSED, cause.message, cause.detail)
+
+    def _new_row(self, name: str, route: str = "") -> RequestRow:
+        """The row of a step that is no request for an answer."""
+        self._check_name(name)
+        return RequestRow(step=name, route=route)
+
+    def _check_name(self, name: str) -> None:
+        assert name not in {step.row.step for step in self.steps}, f"two steps named {name!r}"
+
+    def _record(
+        self, row: RequestRow, failures: Sequence[Failure], log: LogSlice | None = None
+    ) -> None:
+        found = tuple((failure.kind.value, failure.message) for failure in failures)
+        details = tuple(failure.detail for failure in failures)
+        self.steps.append(Step(replace(row, failures=found), details, log))
+
+    def _check_alive(self, row: RequestRow) -> None:
+        try:
+            self.server.check_alive()
+        except ServerExited as error:
+            self._record(row, [self._failure(error)])
+            raise _Ended from error
