@@ -64,16 +64,21 @@ class Claim(Enum):
     """What a step claims about its reuse; the number of tokens follows from the history."""
 
     PROMISED = "promised"
-    """All that is possible is reused (as far as the model's memory allows)."""
+    """All that a user may rely on is reused (as far as the model's memory allows)."""
     ALLOWED = "allowed"
     """No more than is possible is reused; less is no fault."""
     UNJUDGED = "unjudged"
     """Nothing: the step only prepares the next."""
 
-    def bounds(self, possible: int, prompt: int, *, memory: Memory, ubatch: int) -> Reuse | None:
-        """The bounds for a prompt of `prompt` tokens of which `possible` may be reused."""
+    def bounds(
+        self, *, relied_on: int, possible: int, prompt: int, memory: Memory, ubatch: int
+    ) -> Reuse | None:
+        """The bounds for a prompt of `prompt` tokens.
+
+        Of those `possible` may be reused, and `relied_on` are where a user expects them.
+        """
         if self is Claim.UNJUDGED:
             return None
         if self is Claim.ALLOWED:
             return Reuse(0, possible)
-        return Reuse(promised(possible, prompt, memory=memory, ubatch=ubatch), possible)
+        return Reuse(promised(relied_on, prompt, memory=memory, ubatch=ubatch), possible)

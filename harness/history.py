@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from harness.setting import Setting
@@ -62,12 +62,26 @@ class History:
         The longest common prefix with a state under the same setting; at least one token is
         always read, to have something to predict from.
         """
-        states = (*self._in_slot.values(), *self._anywhere)
-        longest = max(
-            (common_prefix(prompt, state.tokens) for state in states if state.setting == setting),
-            default=0,
-        )
-        return min(longest, len(prompt) - 1)
+        return _reusable((*self._in_slot.values(), *self._anywhere), prompt, setting)
+
+    def relied_on(self, prompt: Sequence[int], setting: Setting, slot: int | None) -> int:
+        """Tokens of `prompt` that a user may rely on being reused.
+
+        All that are possible; but where a slot is asked for, and there is no prompt cache to bring
+        anything to it, those that this slot has.
+        """
+        if slot is None or self.prompt_cache:
+            return self.possible(prompt, setting)
+        state = self.in_slot(slot)
+        return _reusable((state,) if state else (), prompt, setting)
+
+
+def _reusable(states: Iterable[State], prompt: Sequence[int], setting: Setting) -> int:
+    longest = max(
+        (common_prefix(prompt, state.tokens) for state in states if state.setting == setting),
+        default=0,
+    )
+    return min(longest, len(prompt) - 1)
 
 
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 from harness.accounting import (
     metrics_violations,
@@ -14,7 +14,7 @@ from harness.accounting import (
     violations,
 )
 from harness.client import Client, LoraField, Options
-from harness.errors import NotTestable, Refused
+from harness.errors import NotTestable, ReferenceTrouble, Refused, RequestError, ServerError
 from harness.expect import Claim, Failure, Kind
 from harness.history import History, State
 from harness.judge import Asked, Judge
@@ -22,6 +22,7 @@ from harness.ledger import RequestRow, SlotFileRow
 from harness.prompts import Prompt, Route
 from harness.reference import send
 from harness.replies import CompletionReply, Reply, SlotFile, Timings
+from harness.server.config import ConfigFields
 from harness.server.log import LogSlice
 from harness.setting import Setting
 from harness.stage import Stage
@@ -104,9 +105,11 @@ class Scenario(Stage):
             lambda client, seconds: self.bench.tokens(client, self.route, prompt, seconds),
         )
         possible = self._history.possible(tokens, setting) if cache_prompt else 0
+        relied_on = self._history.relied_on(tokens, setting, slot) if cache_prompt else 0
         bounds = reuse.bounds(
-            possible,
-            len(tokens),
+            relied_on=relied_on,
+            possible=possible,
+            prompt=len(tokens),
             memory=self.bench.model.memory,
             ubatch=self.bench.ubatch(self.config),
         )
@@ -236,6 +239,34 @@ class Scenario(Stage):
         failures = restored_violations(reply, id_slot=slot, saved=saved)
         self._record(_with_file(row, reply), failures, log)
         return True
+
+    def save_elsewhere(
+        self,
+        prompt: Prompt,
+        file: str,
+        *,
+        model: Path | None = None,
+        **changes: Unpack[ConfigFields],
+    ) -> None:
+        """Saves a slot file of another server: of another model, or with other values for fields.
+
+        That server is not under test: trouble with it is `ReferenceTrouble`, no verdict.
+        """
+        config = self.bench.changed(self.config, **changes)
+        if model is not None:
+            config = replace(config, model=model, adapters=())
+        try:
+            with (
+                self._judge.watch,
+                self.bench.server(config, self.directory / "elsewhere.log") as server,
+            ):
+                options = Options(id_slot=0)
+                server.client.completion(prompt.text, options, timeout=self._judge.watch.left)
+                server.client.save_slot(0, file, timeout=self._judge.watch.left)
+        except (RequestError, ServerError) as error:
+            raise ReferenceTrouble(
+                f"no slot file of another server: {error.message}", detail=error.detail
+            ) from error
 
     def slot_file(self, file: str) -> Path:
         """Where a slot file is."""

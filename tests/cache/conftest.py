@@ -41,18 +41,27 @@ class Start(Protocol):
     """Starts a scenario in a test's configuration: see the fixture `start`."""
 
     def __call__(
-        self, adapters: Mapping[str, float] = ..., **required: Unpack[ConfigFields]
+        self, adapters: Mapping[str, float] | None = None, **required: Unpack[ConfigFields]
     ) -> Scenario: ...
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "several_slots: needs more slots than one")
+    config.addinivalue_line("markers", "routes(*routes): is only about these, not about all")
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """`topology` within `--llama-kv-unified`, and both routes."""
+    """`topology` within `--llama-kv-unified`, and the routes."""
+    marked = metafunc.definition.get_closest_marker
     if "topology" in metafunc.fixturenames:
         wanted = metafunc.config.getoption("--llama-kv-unified")
         topologies = [t for t in TOPOLOGIES if wanted in ("both", "on" if t.kv_unified else "off")]
+        if marked("several_slots"):
+            topologies = [t for t in topologies if t.parallel > 1]
         metafunc.parametrize("topology", topologies, ids=lambda topology: topology.id)
     if "route" in metafunc.fixturenames:
-        metafunc.parametrize("route", ROUTES, ids=str)
+        only = marked("routes")
+        metafunc.parametrize("route", only.args if only else ROUTES, ids=str)
 
 
 @pytest.fixture

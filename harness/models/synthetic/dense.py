@@ -12,13 +12,16 @@ WIDTH, LAYERS, HEADS, HEAD_WIDTH, FEED_FORWARD = 64, 2, 4, 16, 128
 RANK = 4
 
 
-def recipe() -> Recipe:
-    """The whole model: about 470 kB, adapters about 15 kB each."""
+def recipe(layers: int = LAYERS) -> Recipe:
+    """The whole model: about 470 kB, adapters about 15 kB each.
+
+    States of models with another number of `layers` do not fit each other.
+    """
     return Recipe(
         architecture="llama",
         context_length=65536,
         embedding_length=WIDTH,
-        block_count=LAYERS,
+        block_count=layers,
         integers={
             "llama.feed_forward_length": FEED_FORWARD,
             "llama.attention.head_count": HEADS,
@@ -28,20 +31,20 @@ def recipe() -> Recipe:
             "llama.rope.dimension_count": HEAD_WIDTH,
         },
         floats={"llama.attention.layer_norm_rms_epsilon": 1e-5},
-        tensors=_tensors(),
-        adapters={letter: _adapter(letter) for letter in ("A", "B")},
+        tensors=_tensors(layers),
+        adapters={letter: _adapter(letter, layers) for letter in ("A", "B")},
         adapter_alpha=float(RANK),
     )
 
 
-def _tensors() -> Tensors:
+def _tensors(layers: int) -> Tensors:
     ones = np.ones(WIDTH, dtype=np.float32)
     tensors: Tensors = {
         "token_embd.weight": cells.embedding("dense/embedding", WIDTH),
         "output_norm.weight": ones,
         "output.weight": cells.output("dense/output", WIDTH),
     }
-    for layer in range(LAYERS):
+    for layer in range(layers):
         block, seed = f"blk.{layer}.", f"dense/{layer}/"
         width = HEADS * HEAD_WIDTH
         query = noise(seed + "query", width, WIDTH, exponent=-9)
@@ -63,9 +66,9 @@ def _tensors() -> Tensors:
     return tensors
 
 
-def _adapter(letter: str) -> Lora:
+def _adapter(letter: str, layers: int) -> Lora:
     lora: Lora = {}
-    for layer in range(LAYERS):
+    for layer in range(layers):
         for tensor, inputs, outputs in (
             ("attn_q", WIDTH, HEADS * HEAD_WIDTH),
             ("attn_v", WIDTH, HEADS * HEAD_WIDTH),

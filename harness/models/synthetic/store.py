@@ -36,11 +36,31 @@ def generated(memory: Memory = Memory.DENSE, directory: Path | None = None) -> M
 
     `directory` is the cache to use. Raises `UsageProblem` when it cannot be written.
     """
-    home = (directory or cache_dir()) / f"{memory}-{_content_key()}"
+    files = _files(str(memory), KINDS[memory], directory)
+    return Model(
+        name=f"generated {memory}",
+        file=files.pop("model"),
+        adapters=files,
+        memory=memory,
+        oracle=vocabulary.oracle(),
+    )
+
+
+def stranger(directory: Path | None = None) -> ModelFile:
+    """A model whose slot files no other model can take: it has three layers.
+
+    Raises as `generated` does.
+    """
+    return _files("stranger", lambda: dense.recipe(layers=3), directory)["model"]
+
+
+def _files(name: str, recipe: Callable[[], Recipe], directory: Path | None) -> dict[str, ModelFile]:
+    """The files of a generated model, written where they are not there as they should be."""
+    home = (directory or cache_dir()) / f"{name}-{_content_key()}"
     try:
         files = _verified(home)
         if files is None:
-            _write(KINDS[memory](), home)
+            _write(recipe(), home)
             files = _verified(home)
     except OSError as error:
         raise UsageProblem(
@@ -49,13 +69,7 @@ def generated(memory: Memory = Memory.DENSE, directory: Path | None = None) -> M
         ) from None
     if files is None:
         raise UsageProblem(f"the generated model in {home} does not stay as it was written")
-    return Model(
-        name=f"generated {memory}",
-        file=files.pop("model"),
-        adapters=files,
-        memory=memory,
-        oracle=vocabulary.oracle(),
-    )
+    return files
 
 
 def _content_key() -> str:

@@ -1,0 +1,265 @@
+"""Slots that are saved to files and restored, after a restart or into a live server.
+
+A file that is whole brings back all of the conversation, to the last token. A file that is not, or
+that another server wrote, is answered with an error that costs nobody anything (upstream #14434,
+#27068). A file does not say under which adapters it was computed; an answer must still be right.
+
+The prompt cache is off, since it would make up for what a file does not bring back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
+
+import pytest
+
+from harness.client import Client
+from harness.expect import Claim
+from harness.history import common_prefix
+from harness.models.synthetic.store import stranger
+from harness.prompts import Prompt, Route, prose
+from harness.scenario import NO_FIELD, Lora
+from harness.slot_file import NOTICEABLE, flip_last_bit, replace_tokens
+from tests.cache.conftest import CACHE_RAM, Start, Topology
+
+if TYPE_CHECKING:
+    from harness.plugin import MakeScenario
+    from harness.scenario import Scenario
+    from harness.server.config import ConfigFields
+
+P, Q, R = prose("P", 600), prose("Q", 600), prose("R", 600)
+TAIL = " and then?"
+
+
+@pytest.fixture
+def start_with_files(start: Start, slot_directory: Path) -> Start:
+    """Scenarios with slot files and, unless they say otherwise, no prompt cache."""
+
+    def start_with_files(
+        adapters: Mapping[str, float] | None = None, **required: Unpack[ConfigFields]
+    ) -> Scenario:
+        fields: ConfigFields = {"cache_ram": 0, "slot_save_path": slot_directory, **required}
+        return start(adapters, **fields)
+
+    return start_with_files
+
+
+@pytest.mark.parametrize("pinned", [True, False], ids=["id_slot", "any_slot"])
+def test_restart(start_with_files: Start, topology: Topology, pinned: bool) -> None:
+    """The point of slot files: the conversation goes on in a new process, in another slot."""
+    last = topology.parallel - 1
+    with start_with_files() as s:
+        answer = s.ask("P", P, slot=0)
+        s.save("save", slot=0, file="p")
+        s.restart()
+        s.restore("restore", slot=last, file="p")
+        turn = P.then(answer.text, TAIL)
+        s.ask("P, next turn", turn, slot=last if pinned else None, reuse=Claim.PROMISED)
+
+
+def test_two_conversations(start_with_files: Start, topology: Topology) -> None:
+    """Two files, restored in turn into one slot, or each into the other's."""
+    p_slot, q_slot = (0, 1) if topology.parallel > 1 else (0, 0)
+    with start_with_files() as s:
+        p = s.ask("P", P, slot=p_slot)
+        s.save("save P", slot=p_slot, file="p")
+        q = s.ask("Q", Q, slot=q_slot)
+        s.save("save Q", slot=q_slot, file="q")
+        s.restart()
+        s.restore("restore P", slot=q_slot, file="p")
+        s.ask("P, next turn", P.then(p.text, TAIL), slot=q_slot, reuse=Claim.PROMISED)
+        s.restore("restore Q", slot=p_slot, file="q")
+        s.ask("Q, next turn", Q.then(q.text, TAIL), slot=p_slot, reuse=Claim.PROMISED)
+
+
+@pytest.mark.several_slots
+def test_other_slots_stay(start_with_files: Start) -> None:
+    """What is restored into one slot of a live server leaves the others as they are."""
+    with start_with_files() as s:
+        r = s.ask("R", R, slot=2)
+        s.save("save R", slot=2, file="r")
+        p = s.ask("P", P, slot=0)
+        s.ask("Q", Q, slot=1)
+        s.restore("restore R", slot=3, file="r")
+        s.restore("restore R again", slot=1, file="r")
+        s.ask("P, next turn", P.then(p.text, TAIL), slot=0, reuse=Claim.PROMISED)
+        turn = R.then(r.text, TAIL)
+        for slot in (1, 2, 3):
+            s.ask(f"R in {slot}, next turn", turn, slot=slot, reuse=Claim.PROMISED)
+
+
+@pytest.mark.several_slots
+def test_idle_slot(start_with_files: Start) -> None:
+    """A slot is saved after another one was used.
+
+    With unified KV an idle slot is emptied into the prompt cache: the conversation is there and not
+    in the slot. Who saves the slot wants the conversation.
+    """
+    with start_with_files(cache_ram=CACHE_RAM) as s:
+        answer = s.ask("P", P, slot=0)
+        s.ask("Q", Q, slot=1)
+        s.save("save P", slot=0, file="p")
+        s.restart(cache_ram=0)
+        s.restore("restore P", slot=0, file="p")
+        s.ask("P, next turn", P.then(answer.text, TAIL), slot=0, reuse=Claim.PROMISED)
+
+
+def test_empty_slot(start_with_files: Start) -> None:
+    """Nothing is saved, and nothing restored: either may be refused, neither does harm."""
+    with start_with_files() as s:
+        s.attempt("save nothing", lambda client, left: client.save_slot(0, "none", timeout=left))
+        s.attempt("restore nothing", restoring("none"))
+        answer = s.ask("P", P, slot=0)
+        s.ask("P, next turn", P.then(answer.text, TAIL), slot=0, reuse=Claim.PROMISED)
+
+
+@pytest.mark.parametrize(
+    ("server_wide", "lora"), [(0.0, {"A": 0.5}), (0.5, NO_FIELD)], ids=["explicit", "server_wide"]
+)
+def test_same_adapter_after_restart(
+    start_with_files: Start, server_wide: float, lora: Lora
+) -> None:
+    """The conversation goes on under the adapter it had."""
+    with start_with_files({"A": server_wide}) as s:
+        answer = s.ask("P", P, slot=0, lora=lora)
+        s.save("save", slot=0, file="p")
+        s.restart()
+        s.restore("restore", slot=0, file="p")
+        turn = P.then(answer.text, TAIL)
+        s.ask("P, next turn", turn, slot=0, lora=lora, reuse=Claim.PROMISED)
+
+
+@pytest.mark.parametrize("lora", [{"A": 0.0}, NO_FIELD], ids=["explicit", "left_out"])
+@pytest.mark.parametrize("live", [False, True], ids=["restart", "live"])
+def test_other_adapter_than_saved(start_with_files: Start, live: bool, lora: Lora) -> None:
+    """A file computed under an adapter is restored for a request without one.
+
+    Into the slot of a new server, or into one that just answered without an adapter.
+    """
+    with start_with_files({"A": 0.0}) as s:
+        s.ask("P", P, slot=0, lora={"A": 1.0})
+        s.save("save", slot=0, file="p")
+        if live:
+            s.ask("Q", Q, slot=0, lora={"A": 0.0})
+        else:
+            s.restart()
+        s.restore("restore", slot=0, file="p")
+        s.ask("P, no adapter", P, slot=0, lora=lora)
+
+
+@pytest.mark.routes(Route.COMPLETION)
+@pytest.mark.parametrize("damage", NOTICEABLE)
+def test_damaged_file(start_with_files: Start, topology: Topology, damage: str) -> None:
+    """A file that is not whole."""
+    with start_with_files() as s:
+        s.ask("R", R, slot=0)
+        s.save("save R", slot=0, file="r")
+        NOTICEABLE[damage](s.slot_file("r"))
+        check_refused(s, "r", topology)
+
+
+@pytest.mark.routes(Route.COMPLETION)
+def test_file_of_another_model(start_with_files: Start, topology: Topology) -> None:
+    """A file of a server with a model of other layers."""
+    with start_with_files() as s:
+        s.save_elsewhere(R, "r", model=stranger().path)
+        check_refused(s, "r", topology)
+
+
+@pytest.mark.routes(Route.COMPLETION)
+def test_file_of_another_cache_type(start_with_files: Start, topology: Topology) -> None:
+    """A file of a server with another type of K and V."""
+    with start_with_files(cache_type_k="f16", cache_type_v="f16") as s:
+        s.save_elsewhere(R, "r", cache_type_k="f32", cache_type_v="f32")
+        check_refused(s, "r", topology)
+
+
+@pytest.mark.routes(Route.COMPLETION)
+def test_file_of_a_larger_context(start_with_files: Start, topology: Topology) -> None:
+    """A file with more tokens than the slot has room for."""
+    context = 768 * topology.parallel
+    with start_with_files(ctx_size=context) as s:
+        larger = prose("larger", context + 200)
+        s.require(len(s.tokens(larger)) > context, "a prompt that does not fit")
+        s.save_elsewhere(larger, "r", parallel=1, ctx_size=2 * context)
+        check_refused(s, "r", topology)
+
+
+def check_refused(s: Scenario, file: str, topology: Topology) -> None:
+    """Restoring the file is an error, after which every slot is as it was before."""
+    p = s.ask("P", P, slot=0)
+    q = s.ask("Q", Q, slot=1) if topology.parallel > 1 else None
+    s.refused("restore", restoring(file))
+    s.ask("P, next turn", P.then(p.text, TAIL), slot=0, reuse=Claim.PROMISED)
+    if q is not None:
+        s.ask("Q, next turn", Q.then(q.text, TAIL), slot=1, reuse=Claim.PROMISED)
+
+
+def restoring(file: str) -> Callable[[Client, float], object]:
+    """The call that restores a file into slot 0."""
+    return lambda client, left: client.restore_slot(0, file, timeout=left)
+
+
+@pytest.mark.parametrize("asked", ["original", "changed"])
+def test_changed_token(start_with_files: Start, asked: str) -> None:
+    """A file that says of one token that it is another, which its KV was not computed from.
+
+    Up to there all is right, whoever asks.
+    """
+    changed = Prompt((P.text[:40] + "?" + P.text[41:],))
+    with start_with_files() as s:
+        s.ask("P", P, slot=0)
+        s.save("save", slot=0, file="p")
+        tokens, others = s.tokens(P), s.tokens(changed)
+        at = common_prefix(tokens, others)
+        s.require(tokens[at + 1 :] == others[at + 1 :], "texts that differ by one token")
+        listed = replace_tokens(s.slot_file("p"), tokens, others)
+        s.require(listed, "a slot file that lists its tokens")
+        s.restart()
+        s.restore("restore", slot=0, file="p", damaged_at=at)
+        s.ask(asked, P if asked == "original" else changed, slot=0)
+
+
+def test_changed_kv(start_with_files: Start, topology: Topology) -> None:
+    """A bit of the KV is another: what is computed from it is wrong, and nobody can tell.
+
+    So nothing is claimed of it. What comes after in the same slot is right.
+    """
+    last = topology.parallel - 1  # its KV ends the file, where slots have pools of their own
+    with start_with_files() as s:
+        answer = s.ask("P", P, slot=last)
+        s.save("save", slot=last, file="p")
+        flip_last_bit(s.slot_file("p"))
+        s.restart()
+        intact = len(s.tokens(P)) + 2  # the state has three of the answer's tokens
+        s.restore("restore", slot=last, file="p", damaged_at=intact)
+        turn = P.then(answer.text, TAIL)
+        s.ask("P, next turn", turn, slot=last, reuse=Claim.UNJUDGED)
+        s.ask("Q", Q, slot=last)
+
+
+@pytest.mark.slow
+def test_restart_at_30000_tokens(llama_scenario: MakeScenario, slot_directory: Path) -> None:
+    """At the size that is worth a file.
+
+    Answers are judged by their cell alone: a cold run would take as long as the scenario.
+    """
+    long = prose("long", 30_000)
+    with llama_scenario(
+        Route.COMPLETION,
+        adapters={},
+        cache_ram=0,
+        slot_save_path=slot_directory,
+        parallel=1,
+        ctx_size=32_768,
+        flash_attn="on",
+        threads_batch=2,
+        compare_cold=False,
+    ) as s:
+        answer = s.ask("long", long)
+        s.save("save", slot=0, file="long")
+        s.restart()
+        s.restore("restore", slot=0, file="long")
+        s.ask("long, next turn", long.then(answer.text, TAIL), reuse=Claim.PROMISED)
