@@ -58,9 +58,9 @@ class ServerLog:
                 return LogSlice(self.path, start, end)
             time.sleep(0.001)
 
-    def announced_port(self) -> int | None:
-        """The port the server says it listens on; None until it does."""
-        match = _LISTENING.search(_read(self.path, 0, self.position()))
+    def announced_port(self, start: int = 0) -> int | None:
+        """The port the server says since `start` that it listens on; None until it does."""
+        match = _LISTENING.search(_read(self.path, start, self.position()))
         return int(match[1]) if match else None
 
     def tail(self, lines: int = 40) -> str:

@@ -94,6 +94,7 @@ class LlamaServer:
         self.log = ServerLog(log_path)
         self._guard = guard
         self._ready_seconds = ready_seconds
+        self._log_start = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._client: Client | None = None
 
@@ -111,6 +112,7 @@ class LlamaServer:
 
     def start(self) -> None:
         """Starts the process and waits until it is ready; nothing is left behind on failure."""
+        self._log_start = self.log.position()  # a scenario may start its server again
         self._process = self._spawn()
         try:
             self._guard.add(self._process.pid)
@@ -245,11 +247,11 @@ class LlamaServer:
         assert self._process is not None
         for process in _family(self._process.pid, descendants=descendants):
             try:
-                connections = process.net_connections(kind="tcp")
+                connections = process.net_connections(kind="tcp4")
             except psutil.NoSuchProcess:
                 continue
             except psutil.AccessDenied:
-                return self.log.announced_port()
+                return self.log.announced_port(self._log_start)
             for connection in connections:
                 if connection.status == psutil.CONN_LISTEN:
                     return int(connection.laddr.port)

@@ -1,7 +1,7 @@
 """What the server says of its work is true, and the plainest reuse is exact.
 
-Every reply's numbers are checked against each other in all scenarios; here are the requests and the
-routes that only this is about: `cache_prompt: false`, streams, `usage`, `/metrics`, and prompts that
+Every reply's numbers are checked against each other in all scenarios. Here are the requests and
+routes that others do without: `cache_prompt: false`, streams, `usage`, `/metrics`, and prompts that
 share a beginning of a known length.
 """
 

@@ -29,7 +29,7 @@ KEPT = 0.5
 
 TEMPLATE_HEAD = "<|user|>"
 """What completions start with, as chats do by their template."""
-SYSTEM = prose("system", 320).text
+SYSTEM = prose("system", 180).text
 MORE = " and then?"
 """What the user says in the next turn."""
 
@@ -44,7 +44,7 @@ def headed(route: Route, text: str) -> Prompt:
 
 def talk(route: Route) -> Prompt:
     """The first turn of a conversation."""
-    return headed(route, prose("talk", 700).text)
+    return headed(route, prose("talk", 400).text)
 
 
 def health_check(route: Route, number: int = 1) -> Prompt:
@@ -133,8 +133,8 @@ def test_title_request(start: Start, idle_slots: bool) -> None:
     The next turn shares enough with it to be given that slot, and the slot would be kept: no better
     state is looked for.
     """
-    conversation = prose("talk", 700).under(SYSTEM)
-    probe = prose("title", 60).under(SYSTEM)
+    conversation = prose("talk", 400).under(SYSTEM)
+    probe = prose("title", 40).under(SYSTEM)
     with start(cache_idle_slots=idle_slots) as s:
         head = require_title_request(s, conversation, probe)
         s.require(head < KEPT * len(s.tokens(conversation)), "a system prompt of less than half")
@@ -146,8 +146,8 @@ def test_title_request(start: Start, idle_slots: bool) -> None:
 @IDLE_SLOTS
 def test_title_request_early(start: Start, idle_slots: bool) -> None:
     """The same while the system prompt is most of the conversation: its rest is not even saved."""
-    conversation = prose("talk", 200).under(SYSTEM)
-    probe = prose("title", 60).under(SYSTEM)
+    conversation = prose("talk", 120).under(SYSTEM)
+    probe = prose("title", 40).under(SYSTEM)
     with start(cache_idle_slots=idle_slots) as s:
         head = require_title_request(s, conversation, probe)
         s.require(head > KEPT * len(s.tokens(conversation)), "a system prompt of more than half")
@@ -171,7 +171,7 @@ def require_title_request(s: Scenario, conversation: Prompt, probe: Prompt) -> i
 
 def test_summary_request(start: Start) -> None:
     """A probe that is the whole conversation and a question about it."""
-    conversation = prose("talk", 700).under(SYSTEM)
+    conversation = prose("talk", 400).under(SYSTEM)
     with start() as s:
         answer = s.ask("turn 1", conversation)
         summary = conversation.then(answer.text, prose("sum up", 60).text)

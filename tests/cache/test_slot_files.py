@@ -29,8 +29,11 @@ if TYPE_CHECKING:
     from harness.scenario import Scenario
     from harness.server.config import ConfigFields
 
-P, Q, R = prose("P", 600), prose("Q", 600), prose("R", 600)
+P, Q, R = prose("P", 400), prose("Q", 400), prose("R", 400)
 TAIL = " and then?"
+
+TEXT_ONLY = pytest.mark.routes(Route.COMPLETION)
+"""A file is the same file, whichever route filled the slot."""
 
 
 @pytest.fixture
@@ -59,6 +62,7 @@ def test_restart(start_with_files: Start, topology: Topology, pinned: bool) -> N
         s.ask("P, next turn", turn, slot=last if pinned else None, reuse=Claim.PROMISED)
 
 
+@TEXT_ONLY
 def test_two_conversations(start_with_files: Start, topology: Topology) -> None:
     """Two files, restored in turn into one slot, or each into the other's."""
     p_slot, q_slot = (0, 1) if topology.parallel > 1 else (0, 0)
@@ -74,6 +78,7 @@ def test_two_conversations(start_with_files: Start, topology: Topology) -> None:
         s.ask("Q, next turn", Q.then(q.text, TAIL), slot=p_slot, reuse=Claim.PROMISED)
 
 
+@TEXT_ONLY
 @pytest.mark.several_slots
 def test_other_slots_stay(start_with_files: Start) -> None:
     """What is restored into one slot of a live server leaves the others as they are."""
@@ -106,6 +111,7 @@ def test_idle_slot(start_with_files: Start) -> None:
         s.ask("P, next turn", P.then(answer.text, TAIL), slot=0, reuse=Claim.PROMISED)
 
 
+@TEXT_ONLY
 def test_empty_slot(start_with_files: Start) -> None:
     """Nothing is saved, and nothing restored: either may be refused, neither does harm."""
     with start_with_files() as s:
@@ -131,6 +137,7 @@ def test_same_adapter_after_restart(
         s.ask("P, next turn", turn, slot=0, lora=lora, reuse=Claim.PROMISED)
 
 
+@TEXT_ONLY
 @pytest.mark.parametrize("lora", [{"A": 0.0}, NO_FIELD], ids=["explicit", "left_out"])
 @pytest.mark.parametrize("live", [False, True], ids=["restart", "live"])
 def test_other_adapter_than_saved(start_with_files: Start, live: bool, lora: Lora) -> None:
@@ -149,7 +156,7 @@ def test_other_adapter_than_saved(start_with_files: Start, live: bool, lora: Lor
         s.ask("P, no adapter", P, slot=0, lora=lora)
 
 
-@pytest.mark.routes(Route.COMPLETION)
+@TEXT_ONLY
 @pytest.mark.parametrize("damage", NOTICEABLE)
 def test_damaged_file(start_with_files: Start, topology: Topology, damage: str) -> None:
     """A file that is not whole."""
@@ -160,7 +167,7 @@ def test_damaged_file(start_with_files: Start, topology: Topology, damage: str) 
         check_refused(s, "r", topology)
 
 
-@pytest.mark.routes(Route.COMPLETION)
+@TEXT_ONLY
 def test_file_of_another_model(start_with_files: Start, topology: Topology) -> None:
     """A file of a server with a model of other layers."""
     with start_with_files() as s:
@@ -168,7 +175,7 @@ def test_file_of_another_model(start_with_files: Start, topology: Topology) -> N
         check_refused(s, "r", topology)
 
 
-@pytest.mark.routes(Route.COMPLETION)
+@TEXT_ONLY
 def test_file_of_another_cache_type(start_with_files: Start, topology: Topology) -> None:
     """A file of a server with another type of K and V."""
     with start_with_files(cache_type_k="f16", cache_type_v="f16") as s:
@@ -176,7 +183,7 @@ def test_file_of_another_cache_type(start_with_files: Start, topology: Topology)
         check_refused(s, "r", topology)
 
 
-@pytest.mark.routes(Route.COMPLETION)
+@TEXT_ONLY
 def test_file_of_a_larger_context(start_with_files: Start, topology: Topology) -> None:
     """A file with more tokens than the slot has room for."""
     context = 768 * topology.parallel
@@ -202,6 +209,7 @@ def restoring(file: str) -> Callable[[Client, float], object]:
     return lambda client, left: client.restore_slot(0, file, timeout=left)
 
 
+@TEXT_ONLY
 @pytest.mark.parametrize("asked", ["original", "changed"])
 def test_changed_token(start_with_files: Start, asked: str) -> None:
     """A file that says of one token that it is another, which its KV was not computed from.
@@ -222,6 +230,7 @@ def test_changed_token(start_with_files: Start, asked: str) -> None:
         s.ask(asked, P if asked == "original" else changed, slot=0)
 
 
+@TEXT_ONLY
 def test_changed_kv(start_with_files: Start, topology: Topology) -> None:
     """A bit of the KV is another: what is computed from it is wrong, and nobody can tell.
 
