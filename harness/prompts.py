@@ -12,7 +12,7 @@ class Route(StrEnum):
 
     COMPLETION = "completion"
     """`POST /completion`, the text as it is."""
-    COMPLETIONS = "completions"
+    V1_COMPLETIONS = "v1_completions"
     """`POST /v1/completions`, the text as it is."""
     CHAT = "chat"
     """`POST /v1/chat/completions`, as messages."""

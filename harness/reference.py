@@ -167,6 +167,6 @@ def send(
     """Sends a prompt on its route."""
     if route is Route.CHAT:
         return client.chat(prompt.messages, options, stream=stream, timeout=timeout)
-    if route is Route.COMPLETIONS:
+    if route is Route.V1_COMPLETIONS:
         return client.completions(prompt.text, options, stream=stream, timeout=timeout)
     return client.completion(prompt.text, options, stream=stream, timeout=timeout)

@@ -30,16 +30,37 @@ def _steps(steps: Sequence[Step]) -> list[str]:
 
 
 def _cells(number: int, row: RequestRow) -> tuple[str, ...]:
-    slot = f" slot {row.slot_asked}" if row.slot_asked is not None else ""
     return (
         f"{number} {row.step}",
-        f"{row.prompt_tokens} tokens{slot}",
-        sent(row.lora),
-        str(Setting.of(row.setting)),
-        str(row.possible),
+        _about(row),
+        *_adapters(row),
+        str(row.possible) if row.prompt_tokens else "-",
         expected(row),
-        row.reuse,
+        row.reuse if row.prompt_tokens else "-",
     )
+
+
+def _about(row: RequestRow) -> str:
+    """What a step was about, in sizes."""
+    parts = []
+    if row.prompt_tokens:
+        parts.append(f"{row.prompt_tokens} tokens")
+    if row.file:
+        parts.append(f"{row.file.tokens} tokens, {row.file.bytes} bytes")
+    if row.slot_asked is not None:
+        parts.append(f"slot {row.slot_asked}")
+    if not row.cache_prompt:
+        parts.append("cache_prompt false")
+    if row.stream:
+        parts.append("stream")
+    return ", ".join(parts) or "-"
+
+
+def _adapters(row: RequestRow) -> tuple[str, str]:
+    """What was said of adapters, and what was in force; nothing where neither matters."""
+    if not row.prompt_tokens and row.lora is None:
+        return "-", "-"
+    return sent(row.lora), str(Setting.of(row.setting))
 
 
 def sent(lora: dict[str, float] | None) -> str:

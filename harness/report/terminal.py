@@ -18,6 +18,8 @@ _HEAD = (
     "found",
     "configurations",
 )
+_LARGE_FILE = 1_000_000
+"""Bytes from which on the time to read a file says something."""
 _NOT_SHOWN_AS_ROWS = (Verdict.UNSUPPORTED, Verdict.NOT_TESTED)
 
 
@@ -25,6 +27,7 @@ def summary(rows: Sequence[VerdictRow]) -> list[str]:
     """The whole summary: the table, what was not tested and why, and the totals."""
     tested = [row for row in rows if row.verdict not in _NOT_SHOWN_AS_ROWS]
     lines = _table(tested) if tested else []
+    lines += _slot_files(tested)
     lines += _bugs(tested)
     lines += _not_tested([row for row in rows if row.verdict in _NOT_SHOWN_AS_ROWS])
     totals = Counter(row.verdict for row in rows)
@@ -51,6 +54,21 @@ def _outcome(row: VerdictRow) -> tuple[str, ...]:
     if issue and row.verdict is Verdict.FAILED:
         issue = f"like {issue}"  # as on the builds it is known for; this one is another
     return (row.scenario, reuse, row.verdict.value, issue, found)
+
+
+def _slot_files(rows: Iterable[VerdictRow]) -> list[str]:
+    """How fast large slot files were saved and restored."""
+    lines = []
+    for row in rows:
+        speeds = [
+            f"{request.step} {request.file.speed}"
+            for request in row.requests
+            if request.file and request.file.bytes >= _LARGE_FILE
+        ]
+        if speeds:
+            where = " ".join(filter(None, [row.scenario, row.configuration]))
+            lines.append(f"slot files of {where} on {row.build}: {', '.join(speeds)}")
+    return lines
 
 
 def _bugs(rows: Iterable[VerdictRow]) -> list[str]:

@@ -45,11 +45,6 @@ class Start(Protocol):
     ) -> Scenario: ...
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "several_slots: needs more slots than one")
-    config.addinivalue_line("markers", "routes(*routes): is only about these, not about all")
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """`topology` within `--llama-kv-unified`, and the routes."""
     marked = metafunc.definition.get_closest_marker

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tests.harness.fronts import faulty_slot_files as faulty
 from tests.harness.fronts.fleet import Answer, Body, CommandLine, Fleet, RealServer
+from tests.harness.fronts.slot_files import SlotFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,12 @@ class Fault:
     """Changes a reply."""
     after: Callable[[Fleet, Turn], None] = lambda fleet, turn: None
     """Does something once a reply is known."""
+    uncached: Callable[[Body], Body] = lambda request: request
+    """Changes a request that says `cache_prompt: false`, where there is a prompt cache."""
+    other: Callable[[Fleet, str, Answer], Answer] = lambda fleet, path, answer: answer
+    """Changes, or does something after, the answer to what is no request for tokens."""
+    slot_files: type[SlotFiles] = SlotFiles
+    """How slot files are kept."""
 
 
 # Requests.
@@ -86,37 +94,61 @@ def _none_reused(answer: Answer, turn: Turn) -> Answer:
 
 def _claiming(answer: Answer, claimed: Callable[[int, int], int]) -> Answer:
     """With another number of reused tokens, wherever the reply has one."""
-    reply = answer.json()
-    timings = reply["timings"]
-    length = timings["cache_n"] + timings["prompt_n"]
-    cached = claimed(timings["cache_n"], length)
-    timings |= {"cache_n": cached, "prompt_n": length - cached}
-    if "usage" in reply:
-        reply["usage"]["prompt_tokens_details"]["cached_tokens"] = cached
-    return Answer.of(reply)
+
+    def change(reply: Body) -> Body:
+        if "timings" not in reply:
+            return reply
+        timings = reply["timings"]
+        length = timings["cache_n"] + timings["prompt_n"]
+        cached = claimed(timings["cache_n"], length)
+        timings |= {"cache_n": cached, "prompt_n": length - cached}
+        if reply.get("usage"):
+            reply["usage"]["prompt_tokens_details"]["cached_tokens"] = cached
+        return reply
+
+    return answer.edited(change)
+
+
+def _none_reused_in_streams(answer: Answer, turn: Turn) -> Answer:
+    return _none_reused(answer, turn) if answer.streamed else answer
 
 
 def _one_too_many(answer: Answer, turn: Turn) -> Answer:
-    reply = answer.json()
-    reply["timings"]["cache_n"] += 1
-    return Answer.of(reply)
+    def change(reply: Body) -> Body:
+        if "timings" in reply:
+            reply["timings"]["cache_n"] += 1
+        return reply
+
+    return answer.edited(change)
+
+
+def _one_too_many_in_usage(answer: Answer, turn: Turn) -> Answer:
+    def change(reply: Body) -> Body:
+        if reply.get("usage"):
+            reply["usage"]["prompt_tokens_details"]["cached_tokens"] += 1
+        return reply
+
+    return answer.edited(change)
 
 
 def _answer_of_the_request_before(answer: Answer, turn: Turn) -> Answer:
     if turn.previous is None:
         return answer
-    reply, names = answer.json(), ("content", "completion_probabilities", "choices")
-    return Answer.of({**reply, **{n: turn.previous[n] for n in names if n in reply}})
+    previous, names = turn.previous, ("content", "completion_probabilities", "choices")
+    return answer.edited(lambda reply: {**reply, **{n: previous[n] for n in names if n in reply}})
 
 
 def _other_text(answer: Answer, turn: Turn) -> Answer:
     """The text alone: the tokens it reports are the true ones."""
-    reply = answer.json()
-    if "content" in reply:
-        reply["content"] = "zzzz"
-    for choice in reply.get("choices", ()):
-        choice["message"]["content"] = "zzzz"
-    return Answer.of(reply)
+
+    def change(reply: Body) -> Body:
+        if "content" in reply:
+            reply["content"] = "zzzz"
+        for choice in reply.get("choices", ()):
+            choice["message"]["content"] = "zzzz"
+        return reply
+
+    return answer.edited(change)
 
 
 def _none_to_the_third(answer: Answer, turn: Turn) -> Answer:
@@ -129,11 +161,38 @@ def _refusal_of_the_third(answer: Answer, turn: Turn) -> Answer:
     return Answer.refusal("out of patience") if turn.number == 3 else answer
 
 
+# What is no request for tokens.
+
+
+def _cached_all_the_same(request: Body) -> Body:
+    return {**request, "cache_prompt": True}
+
+
+def _one_more_predicted(fleet: Fleet, path: str, answer: Answer) -> Answer:
+    if path != "/metrics":
+        return answer
+    name = b"\nllamacpp:tokens_predicted_total "
+    before, after = answer.content.split(name)
+    count, rest = after.split(b"\n", 1)
+    return replace(answer, content=before + name + b"%d\n" % (int(count) + 1) + rest)
+
+
+def _erase_when_looked_at(fleet: Fleet, path: str, answer: Answer) -> Answer:
+    if path in ("/slots", "/metrics"):
+        for slot in range(fleet.line.parallel):
+            fleet.first.slot(slot, "erase")
+    return answer
+
+
 # Servers.
 
 
 def _slot_files(line: CommandLine) -> CommandLine:
     return line.replaced("--slot-save-path", ".")
+
+
+def _similar_slots(line: CommandLine) -> CommandLine:
+    return line.without("--slot-prompt-similarity")
 
 
 def _no_prompt_cache(line: CommandLine) -> CommandLine:
@@ -178,5 +237,24 @@ FAULTS: Mapping[str, Fault] = {
     "kills_at_the_third": Fault(before=_kill_at_the_third),
     "hangs": Fault(reply=_none_to_the_third),
     "refuses": Fault(reply=_refusal_of_the_third),
+    "looks_in_the_slot_only": Fault(command_line=_similar_slots),
+    "erases_when_looked_at": Fault(command_line=_slot_files, other=_erase_when_looked_at),
+    "reuses_uncached": Fault(uncached=_cached_all_the_same),
+    "usage_disagrees": Fault(reply=_one_too_many_in_usage),
+    "streams_claim_less": Fault(reply=_none_reused_in_streams),
+    "metrics_disagree": Fault(other=_one_more_predicted),
+    "restores_nothing": Fault(slot_files=faulty.RestoresNothing),
+    "restores_next_door": Fault(slot_files=faulty.RestoresNextDoor),
+    "empties_other_slots": Fault(slot_files=faulty.EmptiesOtherSlots),
+    "saves_what_is_there": Fault(slot_files=faulty.SavesWhatIsThere),
+    "files_without_adapters": Fault(slot_files=faulty.WithoutAdapters),
+    "files_without_checksum": Fault(slot_files=faulty.WithoutChecksum),
+    "empties_when_refusing": Fault(slot_files=faulty.EmptiesWhenRefusing),
+    "dies_when_refusing": Fault(slot_files=faulty.DiesWhenRefusing),
+    "accepts_any_file": Fault(slot_files=faulty.AcceptsAnyFile),
+    "misreports_files": Fault(slot_files=faulty.Misreports),
 }
-"""Every fault by its name. `ignores_adapters_in_cache` is the real server's own behaviour."""
+"""Every fault by its name.
+
+`ignores_adapters_in_cache` and `looks_in_the_slot_only` are the real server's own behaviour.
+"""

@@ -49,11 +49,26 @@ class CommandLine:
         """How many slots each server has."""
         return int(self.words[self.words.index("--parallel") + 1])
 
+    @property
+    def prompt_cache(self) -> bool:
+        """Whether the server has one."""
+        return self.value("--cache-ram") != "0"
+
+    def value(self, flag: str) -> str:
+        """What was given for a flag; empty where it was not."""
+        return _take(list(self.words), flag)
+
     def replaced(self, flag: str, value: str) -> CommandLine:
         """With another value for a flag, given or not."""
         words = list(self.words)
         _take(words, flag)
         return replace(self, words=(*words, flag, value))
+
+    def without(self, flag: str) -> CommandLine:
+        """Without a flag and its value."""
+        words = list(self.words)
+        _take(words, flag)
+        return replace(self, words=tuple(words))
 
     def under(self, scales: Scales, host: str) -> list[str]:
         """The arguments of a server that has these scales server-wide."""
@@ -86,14 +101,44 @@ class Answer:
         return cls(status, json.dumps(data).encode())
 
     @classmethod
-    def refusal(cls, message: str) -> Answer:
+    def refusal(cls, message: str, status: int = 500) -> Answer:
         """An error as llama-server words it."""
-        error = {"code": 500, "message": message, "type": "server_error"}
-        return cls.of({"error": error}, status=500)
+        error = {"code": status, "message": message, "type": "server_error"}
+        return cls.of({"error": error}, status=status)
+
+    @property
+    def streamed(self) -> bool:
+        """Whether it is a stream of events."""
+        return self.content_type.startswith("text/event-stream")
 
     def json(self) -> Any:
-        """The data in it."""
-        return json.loads(self.content)
+        """The data in it; of a stream, in the last event that says how it went."""
+        if not self.streamed:
+            return json.loads(self.content)
+        return [event for event in map(_event, self._lines()) if "timings" in event][-1]
+
+    def edited(self, change: Callable[[Body], Body]) -> Answer:
+        """With other data; of a stream, in each event."""
+        if not self.streamed:
+            return replace(self, content=json.dumps(change(self.json())).encode())
+        events = [(line, _event(line)) for line in self._lines()]
+        lines = [_line(change(event)) if event else line for line, event in events]
+        return replace(self, content=b"\n".join(lines))
+
+    def _lines(self) -> list[bytes]:
+        return self.content.split(b"\n")
+
+
+def _event(line: bytes) -> Body:
+    """The data in a line of a stream; empty where there is none."""
+    if not line.startswith(b"data: {"):
+        return {}
+    event: Body = json.loads(line.removeprefix(b"data: "))
+    return event
+
+
+def _line(event: Body) -> bytes:
+    return b"data: " + json.dumps(event).encode()
 
 
 class _Connection(http.client.HTTPConnection):
@@ -142,10 +187,11 @@ class RealServer:
         """`request` with JSON."""
         return self.request("POST", path, json.dumps(body).encode())
 
-    def slot(self, number: int, action: str, filename: str = "") -> None:
+    def slot(self, number: int, action: str, filename: str = "") -> Answer:
         """Saves, restores or erases a slot; the front must have given `--slot-save-path`."""
         answer = self.post(f"/slots/{number}?action={action}", {"filename": filename})
         assert answer.status == 200, answer.content
+        return answer
 
     def kill(self) -> None:
         """As a crash does: without a chance to say anything."""
@@ -197,6 +243,10 @@ class Fleet:
             self._servers[scales] = RealServer(command, path, self._died)
             self._servers[scales].wait_until_ready()
         return self._servers[scales]
+
+    def scales_of(self, server: RealServer) -> Scales:
+        """The scales that a server has."""
+        return next(scales for scales, known in self._servers.items() if known is server)
 
     def running(self) -> tuple[RealServer, ...]:
         """Every server started so far."""

@@ -1,8 +1,12 @@
 """A program that passes for a llama-server towards the harness.
 
-As long as it has no fault it behaves as a llama-server would that keeps the states of different
-adapter settings apart: each setting has a real llama-server of its own behind it, with those scales
-server-wide and the `lora` field taken out of what is sent on.
+As long as it has no fault it behaves as a llama-server would that does all right:
+
+- it keeps the states of different adapter settings apart: each setting has a real llama-server of
+  its own behind it, with those scales server-wide and no `lora` field in what is sent on;
+- with one slot it looks into its prompt cache for every request, however good the slot: a real one
+  does where no slot is ever similar enough;
+- it knows of every slot file what it is, and restores none that is not (`slot_files.py`).
 """
 
 from __future__ import annotations
@@ -10,10 +14,12 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,6 +29,7 @@ from tests.harness.fronts.faults import FAULTS, Fault, Turn
 from tests.harness.fronts.fleet import Answer, Body, CommandLine, Fleet, RealServer, Scales
 
 _PROBES = {"--version", "--help", "--list-devices"}
+_SLOT_ACTION = re.compile(r"/slots/(\d+)\?action=(save|restore)")
 _GENERATING = ("/completion", "/v1/completions", "/v1/chat/completions")
 
 
@@ -35,13 +42,20 @@ def main(*, real: str, fault: str) -> NoReturn:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     # Sockets and slot files go to a place of this front's own, wherever the harness stands.
     os.chdir(tempfile.mkdtemp(prefix="front.", dir=Path(sys.argv[0]).parent))
-    fleet = Fleet(real, FAULTS[fault].command_line(CommandLine.parse(arguments)))
+    fleet = Fleet(real, _command_line(arguments, FAULTS[fault]))
     try:
         fleet.start()  # nobody is to find us before a real server is ready
         _serve(Front(fleet, FAULTS[fault]))
     finally:
         fleet.end()
     raise AssertionError("a front serves until it is told to end")
+
+
+def _command_line(arguments: Sequence[str], fault: Fault) -> CommandLine:
+    line = CommandLine.parse(arguments)
+    if line.prompt_cache and line.parallel == 1 and not fault.one_server:
+        line = line.replaced("--slot-prompt-similarity", "1")
+    return fault.command_line(line)
 
 
 class Front:
@@ -53,6 +67,7 @@ class Front:
         self._scales = fleet.line.scales
         """Server-wide, as of now."""
         self._turn = Turn(number=0, slots=fleet.line.parallel, previous=None, last=None)
+        self._files = fault.slot_files(fleet)
         self._lock = threading.Lock()
 
     def answer(self, method: str, path: str, content: bytes) -> Answer:
@@ -62,9 +77,25 @@ class Front:
                 return self._generate(path, json.loads(content))
         if path == "/lora-adapters" and not self._fault.one_server:
             return self._adapters(json.loads(content) if method == "POST" else None)
-        return self._fleet.first.request(method, path, content or None)
+        if (action := _SLOT_ACTION.fullmatch(path)) and self._keeps_files:
+            return self._slot_action(int(action[1]), action[2], json.loads(content))
+        answer = self._fleet.first.request(method, path, content or None)
+        return self._fault.other(self._fleet, path, answer)
+
+    @property
+    def _keeps_files(self) -> bool:
+        """Whether slot files are ours to look after."""
+        return bool(self._fleet.line.value("--slot-save-path")) and not self._fault.one_server
+
+    def _slot_action(self, slot: int, action: str, request: Body) -> Answer:
+        with self._lock:
+            if action == "save":
+                return self._files.save(slot, request["filename"])
+            return self._files.restore(slot, request["filename"])
 
     def _generate(self, path: str, request: Body) -> Answer:
+        if not request["cache_prompt"] and self._fleet.line.prompt_cache:
+            request = self._fault.uncached(request)
         if not request["cache_prompt"]:
             server, request = self._route(request)
             return server.post(path, request)
@@ -72,7 +103,11 @@ class Front:
         server, request = self._route(fault.request(request, turn))
         fault.before(server, turn)
         answer = server.post(path, request)
-        self._turn = replace(turn, previous=answer.json(), last=server)
+        reply = answer.json()
+        self._turn = replace(turn, previous=None if answer.streamed else reply, last=server)
+        slot = 0 if turn.slots == 1 else request.get("id_slot", reply.get("id_slot"))
+        if slot is not None and self._keeps_files:
+            self._files.answered(slot, server)
         fault.after(self._fleet, turn)
         return fault.reply(answer, turn)
 

@@ -50,18 +50,24 @@ def write_front(directory: Path, *, real: Path, fault: str) -> Path:
 
 
 def run(
-    front: Path, configuration: str, *, only: Sequence[str] = (), options: Sequence[str] = ()
+    front: Path,
+    family: str,
+    configuration: str,
+    *,
+    only: Sequence[str] = (),
+    options: Sequence[str] = (),
 ) -> Trial:
-    """Runs the LoRA scenarios of one configuration: all, or `only` some test functions.
+    """Runs the scenarios of a file in one configuration: all, or `only` some test functions.
 
-    The configuration is `np1-kvu-completion`, or empty for a scenario that has none.
+    `family` is the file's name in `tests/cache`, without its suffix. The configuration is
+    `np1-kvu-completion`, or empty for a scenario that has none.
     """
     ledger = front.with_name("ledger.jsonl")
-    keywords = [configuration] if configuration else []
-    keywords += [f"({' or '.join(only)})"] if only else []
+    file = f"tests/cache/{family}.py"
     command = [
-        *(sys.executable, "-m", "pytest", "tests/cache/test_lora.py", "-q"),
-        *("-k", " and ".join(keywords), "-p", "no:cacheprovider"),
+        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+        *([f"{file}::{function}" for function in only] or [file, "-m", "not slow"]),
+        *("-k", configuration),
         *(f"--basetemp={front.with_name('scenarios')}", f"--llama-bin={front}"),
         *(f"--llama-report={ledger}", *options),
     ]

@@ -1,0 +1,5 @@
+"""What each fault does to each scenario, worked out before it is run."""
+
+from tests.harness.teeth import accounting, lora, probes, slot_files
+
+FAMILIES = (lora.FAMILY, probes.FAMILY, slot_files.FAMILY, accounting.FAMILY)
