@@ -112,7 +112,6 @@ class LlamaServer:
 
     def start(self) -> None:
         """Starts the process and waits until it is ready; nothing is left behind on failure."""
-        self._log_start = self.log.position()  # a scenario may start its server again
         self._process = self._spawn()
         try:
             self._guard.add(self._process.pid)
@@ -186,6 +185,7 @@ class LlamaServer:
         except OSError as error:
             raise ServerError(f"the log {path} cannot be written: {error.strerror}") from None
         with log:
+            self._log_start = log.tell()  # a scenario may start its server again
             try:
                 return subprocess.Popen(
                     self.command,

@@ -116,6 +116,7 @@ def test_adapters(client: Client, llama_bench: Bench) -> None:
 def test_props_and_metrics(server: LlamaServer, client: Client) -> None:
     props = client.props()
     assert (props.model_alias, props.total_slots) == (server.config.alias, 2)
+    assert client.models() == (server.config.alias,)
     before = client.metrics()["prompt_tokens_total"]
     reply = client.completion(TEXT, Options(cache_prompt=False))
     assert client.metrics()["prompt_tokens_total"] - before == reply.timings.prompt_n

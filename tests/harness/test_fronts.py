@@ -148,6 +148,10 @@ def test_command_line_is_taken_apart() -> None:
     line = CommandLine.parse([*where, "--lora-scaled", adapters, "--parallel", "4"])
     assert line == CommandLine(("--parallel", "4"), ("/a.gguf", "/b.gguf"), (0.5, 0.0))
     assert line.parallel == 4
+    assert line.prompt_cache
+    assert not line.replaced("--cache-ram", "0").prompt_cache
+    assert line.replaced("--cache-ram", "0").without("--cache-ram") == line
+    assert (line.value("--parallel"), line.value("--no-such")) == ("4", "")
     under = ["--parallel", "4", "--host", "x.sock", "--lora-scaled", "/a.gguf:0.0,/b.gguf:1.0"]
     assert line.under((0.0, 1.0), "x.sock") == under
     assert CommandLine.parse(["--parallel", "1"]).under((), "x.sock")[-2:] == ["--host", "x.sock"]
@@ -165,6 +169,27 @@ def test_faulty_numbers(fault: str, cached: int, read: int, usage: int) -> None:
     shown = FAULTS[fault].reply(Answer.of(reply), Turn(1, 1, None, None)).json()
     assert shown["timings"] == {"cache_n": cached, "prompt_n": read}
     assert shown["usage"]["prompt_tokens_details"]["cached_tokens"] == usage
+
+
+STREAM = Answer(
+    200,
+    b'data: {"content": "a"}\n\n'
+    b'data: {"content": "", "timings": {"cache_n": 4, "prompt_n": 6}}\n\n'
+    b"data: [DONE]\n\n",
+    "text/event-stream",
+)
+
+
+def test_faulty_streams() -> None:
+    turn = Turn(1, 1, None, None)
+    claimed = FAULTS["streams_claim_less"].reply(STREAM, turn)
+    assert claimed.json()["timings"] == {"cache_n": 0, "prompt_n": 10}
+    assert claimed.content.startswith(b'data: {"content": "a"}\n\n')
+    assert claimed.content.endswith(b"data: [DONE]\n\n")
+    rewritten = FAULTS["rewrites_text"].reply(STREAM, turn)
+    assert rewritten.content.count(b"zzzz") == 2
+    whole = Answer.of({"timings": {"cache_n": 4, "prompt_n": 6}})
+    assert FAULTS["streams_claim_less"].reply(whole, turn) == whole
 
 
 def test_faulty_requests() -> None:

@@ -31,3 +31,14 @@ def test_a_conversation_alternates_its_roles() -> None:
         {"role": "user", "content": "how are you?"},
     ]
     assert prompt.text == "hellohihow are you?"
+
+
+def test_a_system_prompt_stands_before_all_turns() -> None:
+    prompt = Prompt(("hello",)).under("be brief. ")
+    longer = prompt.then("hi", "bye") + "!"
+    assert prompt.messages[0] == {"role": "system", "content": "be brief. "}
+    assert [message["role"] for message in longer.messages] == [
+        *("system", "user", "assistant", "user")
+    ]
+    assert longer.text == "be brief. hellohibye!"
+    assert repr(longer) == "Prompt of 10 + 5 + 2 + 4 characters"

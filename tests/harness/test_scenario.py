@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from harness.bench import Bench
-from harness.client import Options
-from harness.errors import ReferenceTrouble
+from harness.client import Client, Options
+from harness.errors import NotTestable, ReferenceTrouble
 from harness.expect import Claim
 from harness.prompts import Route, prose
 from harness.reference import Reference
@@ -252,6 +252,177 @@ def test_another_act_is_a_step_of_its_own(make: Make) -> None:
     assert [step.row.step for step in s.steps] == ["P", "POST /lora-adapters 1", "restore"]
     assert scenario.steps[1].row.lora == {"A": 1.0}
     assert scenario.signature() == ("restore: refused",)
+
+
+@pytest.fixture
+def make_with_files(make: Make, tmp_path: Path) -> Make:
+    """Scenarios with slot files and no prompt cache."""
+    directory = tmp_path / "slots"
+    directory.mkdir()
+
+    def make_with_files(**fields: Unpack[ConfigFields]) -> Scenario:
+        required: ConfigFields = {"cache_ram": 0, "slot_save_path": directory, **fields}
+        return make(**required)
+
+    return make_with_files
+
+
+def test_a_restart_leaves_nothing_but_slot_files(make_with_files: Make) -> None:
+    with make_with_files() as s:
+        before = s.server.pid
+        answer = s.ask("P", P)
+        s.set_server_wide({"A": 1.0})
+        s.save("save", slot=0, file="p")
+        s.restart()
+        assert s.server.pid != before
+        s.ask("P, nothing there", P)
+        s.restore("restore", slot=0, file="p")
+        s.ask("P, next turn", P.then(answer.text, "?"), reuse=Claim.PROMISED)
+    rows = {step.row.step: step.row for step in s.steps}
+    assert rows["P, nothing there"].possible == 0
+    assert rows["P, nothing there"].setting == {}  # as on the command line
+    assert rows["P, next turn"].possible == len(P.text) + 1 + 3
+    assert rows["restore"].file
+    assert rows["save"].file
+    assert rows["restore"].file.tokens == rows["save"].file.tokens == len(P.text) + 1 + 3
+    assert s.signature() == ()
+
+
+def test_a_restart_with_other_values(make: Make) -> None:
+    with make(ctx_size=1024) as s:
+        s.ask("P", P)
+        s.restart(ctx_size=512, cache_ram=0)
+        s.ask("P again", P)
+    assert "--ctx-size 512" in " ".join(s.command)
+    assert s.config.cache_ram == 0
+    assert s.steps[-1].row.possible == 0
+
+
+def test_a_crash_before_a_restart(make: Make) -> None:
+    scenario = make()
+    with pytest.raises(ScenarioFailed), scenario as s:
+        s.ask("P", P)
+        end(s.server.pid, signal.SIGSEGV)
+        s.restart()
+    assert scenario.signature() == ("restart 1: crash",)
+
+
+def test_what_must_be_refused(make_with_files: Make) -> None:
+    scenario = make_with_files()
+    with pytest.raises(ScenarioFailed), scenario as s:
+        s.ask("P", P)
+        s.refused("restore", lambda client, left: client.restore_slot(0, "none", timeout=left))
+        s.refused("health", lambda client, left: client.health(timeout=left))
+        s.ask("Q", Q)
+    assert scenario.signature() == ("health: accepted",)
+
+
+def test_what_may_be_refused(make_with_files: Make) -> None:
+    with make_with_files() as s:
+        s.ask("P", P)
+        assert s.attempt("health", lambda client, left: client.health(timeout=left))
+        assert not s.attempt(
+            "restore", lambda client, left: client.restore_slot(0, "none", timeout=left)
+        )
+    assert s.signature() == ()
+
+
+def test_a_death_is_no_refusal(make: Make) -> None:
+    scenario = make()
+    with pytest.raises(ScenarioFailed), scenario as s:
+        s.ask("P", P)
+        end(s.server.pid, signal.SIGABRT)
+        s.attempt("health", lambda client, left: client.health(timeout=left))
+    assert scenario.signature() == ("health: crash",)
+
+
+def test_a_changed_file_counts_up_to_the_change(make_with_files: Make) -> None:
+    with make_with_files() as s:
+        s.ask("P", P)
+        s.save("save", slot=0, file="p")
+        s.restart()
+        assert s.restore("restore", slot=0, file="p", damaged_at=50)  # it is whole in fact
+        s.ask("P again", P, reuse=Claim.UNJUDGED)
+    assert s.steps[-1].row.possible == 50
+
+
+def test_a_changed_file_may_be_refused_and_a_whole_one_not(make_with_files: Make) -> None:
+    scenario = make_with_files()
+    with pytest.raises(ScenarioFailed), scenario as s:
+        s.ask("P", P)
+        s.save("save", slot=0, file="p")
+        s.slot_file("p").write_bytes(b"")
+        assert not s.restore("changed", slot=0, file="p", damaged_at=0)
+        s.restore("whole", slot=0, file="p")
+    assert scenario.signature() == ("whole: refused",)
+
+
+def test_no_file_of_another_server_is_no_verdict(make_with_files: Make, tmp_path: Path) -> None:
+    scenario = make_with_files()
+    with pytest.raises(ReferenceTrouble, match="no slot file of another server"), scenario as s:
+        s.ask("P", P)
+        s.save_elsewhere(P, "p", model=tmp_path / "no model")
+    assert scenario.signature() == ()
+
+
+def test_counters_are_compared_with_all_replies(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Client.metrics
+    scenario = make()
+    with pytest.raises(ScenarioFailed), scenario as s:
+        s.ask("P", P, stream=True)
+        s.check_metrics("right")
+        s.restart()
+        s.ask("Q", Q, cache_prompt=False)
+        s.check_metrics("right after a restart")
+        monkeypatch.setattr(
+            Client, "metrics", lambda self, timeout: {**real(self), "prompt_tokens_total": 1.0}
+        )
+        s.check_metrics("wrong")
+    assert scenario.signature() == ("wrong: accounting",)
+
+
+def test_what_is_not_to_be_cached_may_reuse_nothing(make: Make) -> None:
+    with make() as s:
+        s.ask("P", P)
+        s.ask("P again", P, cache_prompt=False, stream=True)
+        s.ask("P, one token", P, n_predict=1, reuse=Claim.PROMISED)
+    again = s.steps[1].row
+    assert (again.expected, again.cache_prompt, again.stream) == ((0, 0), False, True)
+    assert s.steps[2].row.predicted_n == 1
+
+
+def test_nothing_is_promised_where_slots_may_have_been_overwritten(make: Make) -> None:
+    with make(Route.CHAT, parallel=2, cache_ram=0) as s:
+        s.ask("P", P)
+        with pytest.raises(AssertionError, match="state the slots"):
+            s.ask("P again", P, reuse=Claim.PROMISED)
+
+
+def test_a_scenario_that_is_not_what_it_says(make: Make) -> None:
+    """With our own model that is our fault; with a user's arguments it may be theirs."""
+    with make() as s:
+        s.require(True, "the sun")
+        with pytest.raises(AssertionError, match="needs the moon"):
+            s.require(False, "the moon")
+        s.ask("P", P)
+    s.bench.extra_args = ("-fa", "on")
+    try:
+        with pytest.raises(NotTestable, match="needs the moon"):
+            s.require(False, "the moon")
+    finally:
+        s.bench.extra_args = ()
+
+
+def test_a_finding_is_worth_more_than_a_missing_precondition(make: Make) -> None:
+    scenario = make()
+    with pytest.raises(ScenarioFailed), scenario as s:
+        s.refused("health", lambda client, left: client.health(timeout=left))
+        raise NotTestable("needs the moon")
+    with pytest.raises(NotTestable), make() as s:
+        s.ask("P", P)
+        raise NotTestable("needs the moon")
 
 
 def test_an_answer_that_is_too_short(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

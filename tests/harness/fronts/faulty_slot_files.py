@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from tests.harness.fronts.fleet import Answer, Body, RealServer, Scales
 from tests.harness.fronts.slot_files import SlotFiles
 
@@ -71,13 +73,14 @@ class DiesWhenRefusing(SlotFiles):
 
     def save(self, slot: int, name: str) -> Answer:
         answer = super().save(slot, name)
-        if answer.status != 200:
-            self.fleet.first.kill()
-        return answer
+        return answer if answer.status == 200 else self._die()
 
     def refuse(self, slot: int, why: str) -> Answer:
+        return self._die()
+
+    def _die(self) -> NoReturn:
         self.fleet.first.kill()
-        return super().refuse(slot, why)
+        raise ConnectionError("the real server was killed")  # nobody is left to answer
 
 
 class AcceptsAnyFile(SlotFiles):

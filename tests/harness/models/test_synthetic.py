@@ -13,7 +13,7 @@ from harness.bench import Bench
 from harness.client import Options
 from harness.errors import UsageProblem
 from harness.models.synthetic import cells, dense, store
-from harness.models.synthetic.store import generated
+from harness.models.synthetic.store import generated, stranger
 from harness.models.synthetic.weights import noise, signs
 from harness.oracle import LEVELS
 from harness.prompts import Prompt, prose
@@ -31,6 +31,15 @@ def test_bytes_are_pinned(tmp_path: Path) -> None:
     found = {"model": model.file.sha256} | {k: v.sha256 for k, v in model.adapters.items()}
     assert found == PINNED
     assert sum(path.stat().st_size for path in tmp_path.rglob("*.gguf")) < 1_000_000
+
+
+def test_a_stranger_has_another_number_of_layers(tmp_path: Path) -> None:
+    layers = [
+        gguf.GGUFReader(path).get_field("llama.block_count").contents()  # type: ignore[union-attr]  # it is there
+        for path in (generated(directory=tmp_path).file.path, stranger(tmp_path).path)
+    ]
+    assert layers == [2, 3]
+    assert stranger(tmp_path) == stranger(tmp_path)
 
 
 def test_weights_are_multiples_of_a_power_of_two() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.ledger import Verdict
+from harness.ledger import RequestRow, SlotFileRow, Verdict, VerdictRow
 from harness.report.terminal import abbreviated, summary
 from tests.harness.test_ledger import VERDICT
 
@@ -68,3 +68,14 @@ def test_what_was_not_tested_is_listed_with_its_reason() -> None:
         "not tested: 2 scenario configurations: needs adapter B",
         "scenarios: 2 not tested",
     ]
+
+
+def test_large_slot_files_say_how_fast_they_were_read() -> None:
+    def with_file(size: int) -> VerdictRow:
+        file = SlotFileRow(tokens=30_000, bytes=size, ms=10.0)
+        return replace(VERDICT, requests=(RequestRow(step="restore", route="restore", file=file),))
+
+    (line,) = [line for line in summary([with_file(15_000_000)]) if "slot files" in line]
+    where = "test_lora.py::test_x np1-kvu-completion on b10434"
+    assert line == f"slot files of {where}: restore 1500 MB/s"
+    assert "slot files" not in "\n".join(summary([with_file(900_000)]))
