@@ -21,8 +21,8 @@ from harness.history import common_prefix
 from harness.models.synthetic.store import stranger
 from harness.prompts import Prompt, Route, prose
 from harness.scenario import NO_FIELD, Lora
-from harness.slot_file import NOTICEABLE, flip_last_bit, replace_tokens
 from tests.cache.conftest import CACHE_RAM, Start, Topology
+from tests.cache.damage import NOTICEABLE, flip_last_bit, replace_tokens
 
 if TYPE_CHECKING:
     from harness.plugin import MakeScenario

@@ -114,3 +114,11 @@ def test_tail_of_a_huge_file(log: ServerLog) -> None:
 def test_announced_port(log: ServerLog, text: str, port: int | None) -> None:
     append(log, text)
     assert log.announced_port() == port
+
+
+def test_a_port_announced_by_the_server_before(log: ServerLog) -> None:
+    append(log, "listening on http://127.0.0.1:1\n")
+    start = log.position()
+    assert log.announced_port(start) is None
+    append(log, "listening on http://127.0.0.1:2\n")
+    assert log.announced_port(start) == 2

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.slot_file import NOTICEABLE, flip_last_bit, replace_tokens
+from tests.cache.damage import NOTICEABLE, flip_last_bit, replace_tokens
 
 TOKENS = (7, 300, 70_000)
 CONTENT = b"GGSQ" + b"\x02\x00\x00\x00" + np.asarray(TOKENS, dtype="<i4").tobytes() + b"KV" * 5
