@@ -44,7 +44,7 @@ class Bench:
     extra_args: tuple[str, ...] = ()
     """The user's own server arguments."""
     _reference: Reference | None = None
-    _prompt_tokens: dict[object, tuple[int, ...]] = field(default_factory=dict)
+    _prompt_tokens: dict[object, tuple[int, ...]] = field(default_factory=dict, repr=False)
 
     def config(
         self, adapters: Mapping[str, float], **required: Unpack[ConfigFields]

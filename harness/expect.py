@@ -55,7 +55,7 @@ class Reuse:
             stale = cache_n - self.upper
             return Failure(
                 Kind.WRONG_REUSE,
-                f"{stale} tokens were reused that were never computed under these adapters",
+                f"{stale} tokens were reused that no state under these adapters has",
             )
         return None
 

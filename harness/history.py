@@ -12,7 +12,7 @@ from harness.setting import Setting
 class State:
     """Tokens that were computed, and the adapters they were computed under."""
 
-    tokens: tuple[int, ...]
+    tokens: tuple[int, ...] = field(repr=False)
     setting: Setting
 
 

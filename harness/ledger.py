@@ -59,7 +59,7 @@ class SlotFileRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRow:
-    """One request. Sizes in tokens."""
+    """One step: a request for an answer, or another call. Sizes in tokens."""
 
     step: str
     route: str
@@ -86,6 +86,8 @@ class RequestRow:
     """What a step that saved or restored a slot file was told."""
     answer: str | None = None
     """How the answer was judged; None where it was not."""
+    note: str = ""
+    """What else there is to know of a step."""
     failures: tuple[tuple[str, str], ...] = ()
     """(kind, what was wrong)."""
 
@@ -114,6 +116,11 @@ class VerdictRow:
     argv: tuple[str, ...]
     seconds: float
     requests: tuple[RequestRow, ...] = field(default=())
+
+    @property
+    def reuses(self) -> list[str]:
+        """`cache_n/prompt_n` of each request for an answer."""
+        return [request.reuse for request in self.requests if request.prompt_tokens]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, requests included, to be handed to another process."""

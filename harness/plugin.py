@@ -111,8 +111,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--known-bugs",
         choices=("auto", "xfail", "fail"),
         default="auto",
-        help="known upstream bugs: expected failures (xfail) or failures (fail). auto is xfail on "
-        "the installed wheel and fail on any server you pass (default: %(default)s)",
+        help="known upstream bugs: expected failures, on builds of the commits they are known for "
+        "(xfail), or failures (fail). auto is xfail on the installed wheel and fail on any server "
+        "you pass (default: %(default)s)",
     )
     group.addoption(
         "--llama-report", metavar="PATH", help="write a ledger: one JSON object a line, no prompts"

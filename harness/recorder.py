@@ -263,7 +263,7 @@ class Recorder:
             if known is not None:
                 title += f"\nthe known bug {known.issue} shows as {shown(known.signature)}"
             elif same is not None:
-                title += f"\nshows just like {same.issue}: {same.what} {link(same.issue)}"
+                title += f"\nshows just like {same.issue}: {same.what} {link(same.issue)}".rstrip()
             closing = self._closing(item, test)
             report.longrepr = _plain(
                 item, failure_text(test.scenario, title=title, closing=closing)
@@ -311,11 +311,15 @@ class Recorder:
         path = os.path.relpath(item.path, self._config.invocation_params.dir)
         brackets = f"[{configuration}]" if configuration else ""
         node_id = f"{path}::{name.partition('::')[2]}{brackets}"
-        words = ["pytest", node_id, f"--llama-bin={build.origin.path}"]
+        words = ["pytest", node_id]
+        if not build.origin.provided:  # a server that is passed runs otherwise than the wheel's
+            words.append(f"--llama-bin={build.origin.path}")
         if (model := self._config.getoption("--llama-model")) != GENERATED:
             words.append(f"--llama-model={model}")
         for option in ("--llama-lora", "--llama-arg"):
             words += [f"{option}={value}" for value in self._config.getoption(option)]
+        if (mode := self._config.getoption("--known-bugs")) != "auto":
+            words.append(f"--known-bugs={mode}")
         if launcher := self._config.getoption("--llama-launcher"):
             words.append(f"--llama-launcher={launcher}")
         if (seconds := self._config.getoption("--llama-timeout")) != DEFAULT_SECONDS:
@@ -373,7 +377,7 @@ def _properties(row: VerdictRow) -> list[tuple[str, Any]]:
     properties = [
         ("verdict", row.verdict.value),
         ("build", row.build),
-        ("cache_n/prompt_n", " ".join(request.reuse for request in row.requests)),
+        ("cache_n/prompt_n", " ".join(row.reuses)),
         ("signature", shown(row.signature)),
     ]
     return properties + ([("issue", row.issue)] if row.issue else [])

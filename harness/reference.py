@@ -53,7 +53,7 @@ class Reference:
     quiet: bool
     """Whether the noise of this configuration is known and need not be measured."""
     _server: LlamaServer | None = None
-    _replies: dict[object, Reply] = field(default_factory=dict)
+    _replies: dict[object, Reply] = field(default_factory=dict, repr=False)
     _tolerance: Tolerance | None = None
 
     def cold(

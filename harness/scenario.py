@@ -53,7 +53,7 @@ class _SavedSlot:
     reply: SlotFile
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class Scenario(Stage):
     """Asks the server of one scenario, and judges what it answers.
 
@@ -164,16 +164,16 @@ class Scenario(Stage):
     def refused(self, name: str, call: Callable[[Client, float], object]) -> None:
         """Does something that is to be answered with an HTTP error, and not to end the server."""
         row = self._new_row(name)
-        accepted, log = self._call(row, _accepted(call))
-        failures = [Failure(Kind.ACCEPTED, "an HTTP error was due")] if accepted else []
-        self._record(row, failures, log)
+        refusal, log = self._call(row, _refusal(call))
+        failures = [] if refusal else [Failure(Kind.ACCEPTED, "an HTTP error was due")]
+        self._record(_with_refusal(row, refusal), failures, log)
 
     def attempt(self, name: str, call: Callable[[Client, float], object]) -> bool:
         """Does something that may be refused, but not end the server. Whether it was accepted."""
         row = self._new_row(name)
-        accepted, log = self._call(row, _accepted(call))
-        self._record(row, [], log)
-        return accepted
+        refusal, log = self._call(row, _refusal(call))
+        self._record(_with_refusal(row, refusal), [], log)
+        return refusal is None
 
     def set_server_wide(self, scales: Mapping[str, float]) -> None:
         """`POST /lora-adapters`: states the server-wide scale of every loaded adapter."""
@@ -198,9 +198,14 @@ class Scenario(Stage):
 
     def save(self, name: str, *, slot: int, file: str) -> None:
         """Saves what the last request left in a slot."""
+        path = self.slot_file(file)
         held = self._history.in_slot(slot)
-        assert held is not None, f"no request was seen to use slot {slot}"
-        row = replace(self._new_row(name, "save"), slot_asked=slot)
+        assert held is not None, f"no request was seen to use slot {slot}: ask for it"
+        row = replace(
+            self._new_row(name, "save"),
+            slot_asked=slot,
+            note=f"left with {len(held.tokens)} tokens",
+        )
         saved, log = self._call(
             row, lambda client, seconds: client.save_slot(slot, file, timeout=seconds)
         )
@@ -209,7 +214,7 @@ class Scenario(Stage):
             saved,
             id_slot=slot,
             held=len(held.tokens),
-            file_bytes=self.slot_file(file).stat().st_size,
+            file_bytes=path.stat().st_size,
         )
         self._record(_with_file(row, saved), failures, log)
 
@@ -222,17 +227,17 @@ class Scenario(Stage):
         known = self._saved[file]
         row = replace(self._new_row(name, "restore"), slot_asked=slot)
 
-        def restored(client: Client, seconds: float) -> SlotFile | None:
+        def restored(client: Client, seconds: float) -> SlotFile | Refused:
             try:
                 return client.restore_slot(slot, file, timeout=seconds)
-            except Refused:
+            except Refused as refusal:
                 if damaged_at is None:
                     raise
-                return None
+                return refusal
 
         reply, log = self._call(row, restored)
-        if reply is None:
-            self._record(row, [], log)
+        if isinstance(reply, Refused):
+            self._record(_with_refusal(row, reply), [], log)
             return False
         self._history.left(replace(known.state, tokens=known.state.tokens[:damaged_at]), slot)
         saved = known.reply if damaged_at is None else None
@@ -270,7 +275,7 @@ class Scenario(Stage):
 
     def slot_file(self, file: str) -> Path:
         """Where a slot file is."""
-        assert self.config.slot_save_path is not None, "the scenario has no slot files"
+        assert self.config.slot_save_path is not None, "start it with slot_save_path=..."
         return self.config.slot_save_path / file
 
     def require(self, condition: bool, what: str) -> None:
@@ -329,17 +334,23 @@ class Scenario(Stage):
         return list(self.adapters).index(letter)
 
 
-def _accepted(call: Callable[[Client, float], object]) -> Callable[[Client, float], bool]:
-    """The call, as the answer to whether it was not refused."""
+def _refusal(
+    call: Callable[[Client, float], object],
+) -> Callable[[Client, float], Refused | None]:
+    """The call, for the error it was answered with; None where it was accepted."""
 
-    def tried(client: Client, seconds: float) -> bool:
+    def tried(client: Client, seconds: float) -> Refused | None:
         try:
             call(client, seconds)
-        except Refused:
-            return False
-        return True
+        except Refused as refusal:
+            return refusal
+        return None
 
     return tried
+
+
+def _with_refusal(row: RequestRow, refusal: Refused | None) -> RequestRow:
+    return replace(row, note=f"refused with HTTP {refusal.status}" if refusal else "accepted")
 
 
 def _with_file(row: RequestRow, reply: SlotFile) -> RequestRow:

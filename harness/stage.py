@@ -20,6 +20,9 @@ from harness.stopwatch import Stopwatch
 
 T = TypeVar("T")
 
+_RESTART = "restart"
+"""The route of a step that is a restart."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -43,7 +46,7 @@ class _Ended(Exception):
     """The scenario cannot go on; what happened is recorded."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)  # a traceback must not show a prompt
 class Stage:
     """A context manager around the server of one scenario.
 
@@ -92,7 +95,8 @@ class Stage:
         It has nothing of what the old one held, but for the slot files. Raises `NotTestable` where
         the build or the user's own arguments do not allow the change.
         """
-        row = self._new_row(f"restart {len(self.steps)}")
+        before = sum(step.row.route == _RESTART for step in self.steps)
+        row = self._new_row(f"restart {before + 1}", _RESTART)
         self.config = self.bench.changed(self.config, **changes)
         self._check_alive(row)
         self.server.stop()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from harness.ledger import RequestRow
 from harness.report.table import columns
 from harness.scenario import Scenario
+from harness.server.log import LogSlice
 from harness.setting import Setting
 from harness.stage import Step
 
@@ -18,7 +19,7 @@ def failure_text(scenario: Scenario, *, title: str, closing: Sequence[str]) -> s
     """Everything a person needs to see why a scenario failed, between a title and last lines."""
     lines = [title, "", *_steps(scenario.steps), ""]
     for step in scenario.steps:
-        lines += _wrong(step)
+        lines += _wrong(step) or _other_calls_log(step)
     lines.append(f"server: {shlex.join(scenario.server.command)}")
     return "\n".join([*lines, *closing])
 
@@ -53,6 +54,8 @@ def _about(row: RequestRow) -> str:
         parts.append("cache_prompt false")
     if row.stream:
         parts.append("stream")
+    if row.note:
+        parts.append(row.note)
     return ", ".join(parts) or "-"
 
 
@@ -96,7 +99,17 @@ def _wrong(step: Step) -> list[str]:
     if step.row.answer:
         lines.append(f"    answers judged by: {step.row.answer}")
     if step.log is not None and not any(step.details):  # a detail has the end of the log
-        log = step.log.text().splitlines()
-        lines.append("    what the server logged during this request:")
-        lines += [f"    | {line}" for line in log[-_MAX_LOG_LINES:]]
+        lines += _logged(step.log)
     return [*lines, ""]
+
+
+def _other_calls_log(step: Step) -> list[str]:
+    """The log of a call that went as it should and may be why a later request did not."""
+    if step.row.prompt_tokens or step.log is None or not step.log.text():
+        return []
+    return [f"{step.row.step}:", *_logged(step.log), ""]
+
+
+def _logged(log: LogSlice) -> list[str]:
+    lines = log.text().splitlines()[-_MAX_LOG_LINES:]
+    return ["    what the server logged meanwhile:", *(f"    | {line}" for line in lines)]

@@ -12,7 +12,7 @@ from harness.report.wording import link, shown
 
 _HEAD = (
     "scenario",
-    "cache_n/prompt_n of each step",
+    "cache_n/prompt_n of each request",
     "verdict",
     "issue",
     "found",
@@ -48,7 +48,7 @@ def _table(rows: Sequence[VerdictRow]) -> list[str]:
 
 
 def _outcome(row: VerdictRow) -> tuple[str, ...]:
-    reuse = " ".join(request.reuse for request in row.requests if request.prompt_tokens)
+    reuse = " ".join(row.reuses)
     found = "; ".join(filter(None, [shown(row.signature), row.reason]))
     issue = row.issue or ""
     if issue and row.verdict is Verdict.FAILED:
@@ -100,6 +100,6 @@ def _product(group: list[list[str]]) -> str | None:
 def _not_tested(rows: Iterable[VerdictRow]) -> list[str]:
     reasons = Counter((row.verdict, row.reason or "") for row in rows)
     return [
-        f"{verdict}: {count} scenario configurations: {reason}"
+        f"{verdict}: {count} configuration{'s' if count > 1 else ''}: {reason}"
         for (verdict, reason), count in reasons.items()
     ]

@@ -146,6 +146,7 @@ _RESERVED: Mapping[str, str] = {
     "--alias": "the harness knows its server by it",
     "--host": "servers listen on loopback",
     "--port": "ports are chosen by the system",
+    "--slot-save-path": "scenarios keep slot files in directories of their own",
     "--verbose": "it would log prompts",
     "--verbosity": "the harness picks the level that shows decisions and no prompt text",
     "--log-file": "use --llama-keep to keep logs",

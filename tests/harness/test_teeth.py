@@ -59,6 +59,11 @@ def test_every_fault_is_tried() -> None:
     assert tried == FAULTS.keys() - {NONE}
 
 
+def test_every_file_of_scenarios_has_a_table() -> None:
+    files = (Path(__file__).parents[1] / "cache").glob("test_*.py")
+    assert {file.stem for file in files} == {family.name for family in FAMILIES}
+
+
 @pytest.mark.parametrize(("family", "function"), FUNCTIONS)
 def test_scenario_can_fail(family: Family, function: Callable[..., None]) -> None:
     """Some fault breaks each thing that a scenario is there to guard."""

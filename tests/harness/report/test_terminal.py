@@ -65,7 +65,7 @@ def test_what_was_not_tested_is_listed_with_its_reason() -> None:
     )
     lines = summary([row, row])
     assert lines == [
-        "not tested: 2 scenario configurations: needs adapter B",
+        "not tested: 2 configurations: needs adapter B",
         "scenarios: 2 not tested",
     ]
 

@@ -263,7 +263,7 @@ def given(*words: str, **fields: object) -> tuple[str, ...]:
         (("-c", "8192"), {"ctx_size": 8192}),
         (("-c", "32768"), {"ctx_size": 8192}),
         (("-c", "0"), {"ctx_size": 8192}),  # as much as the model has
-        (("--slot-save-path", "/slots"), {"slot_save_path": Path("/slots")}),
+        (("--cache-type-k", "f32"), {"cache_type_k": "f32"}),
     ],
 )
 def test_no_contradiction(words: tuple[str, ...], fields: dict[str, object]) -> None:
@@ -289,9 +289,9 @@ def test_no_contradiction(words: tuple[str, ...], fields: dict[str, object]) -> 
         (("-c", "many"), {"ctx_size": 8192}, "needs --ctx-size 8192, --llama-arg gives -c many"),
         (("-np", "1", "-np", "4"), {"parallel": 1}, "needs --parallel 1, --llama-arg gives -np 4"),
         (
-            ("--slot-save-path", "/other place"),
-            {"slot_save_path": Path("/slots")},
-            "needs --slot-save-path /slots, --llama-arg gives --slot-save-path '/other place'",
+            ("--cache-type-k", "other type"),
+            {"cache_type_k": "f16"},
+            "needs --cache-type-k f16, --llama-arg gives --cache-type-k 'other type'",
         ),
     ],
 )
