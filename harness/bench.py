@@ -23,8 +23,8 @@ from harness.server.config import (
 from harness.server.guard import Guard
 from harness.server.process import LlamaServer, Program
 
-# The smaller a micro-batch, the more of a short prompt can memory that cannot rewind be held to.
 _CTX_SIZE = 8192
+# The smaller a micro-batch, the more of a short prompt can memory that cannot rewind be held to.
 _UBATCH, _UBATCH_WITH_CHECKPOINTS = 512, 64
 
 
@@ -69,7 +69,7 @@ class Bench:
         """A configuration with other values for these fields. Raises `NotTestable` as above."""
         changed = replace(config, **required)
         capabilities = self.program.capabilities
-        if lacks := lacking(changed, capabilities):
+        if lacks := lacking(changed, capabilities, required):
             raise Unsupported(f"the build has no {', '.join(lacks)}")
         if clashes := contradictions(changed, required, capabilities):
             raise NotTestable("; ".join(clashes))

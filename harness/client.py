@@ -172,6 +172,7 @@ class Client:
         return tuple(
             Slot(
                 id=slot.integer("id"),
+                n_ctx=slot.integer("n_ctx"),
                 is_processing=slot.flag("is_processing"),
                 n_prompt_tokens=slot.optional("n_prompt_tokens"),
             )

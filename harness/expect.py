@@ -14,7 +14,7 @@ class Kind(StrEnum):
     LOST_REUSE = "lost_reuse"
     """Tokens were read again that a user may rely on being reused."""
     WRONG_REUSE = "wrong_reuse"
-    """Tokens were reused that no state under the same adapters has."""
+    """Tokens were reused that may not be: no state under the same adapters has them, say."""
     WRONG_ANSWER = "wrong_answer"
     """The answer is not that of a server that cannot reuse anything."""
     ACCOUNTING = "accounting"
@@ -55,7 +55,7 @@ class Reuse:
             stale = cache_n - self.upper
             return Failure(
                 Kind.WRONG_REUSE,
-                f"{stale} tokens were reused that no state under these adapters has",
+                f"{stale} tokens more were reused than may be",
             )
         return None
 

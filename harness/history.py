@@ -32,7 +32,7 @@ class History:
     _in_slot: dict[int, State] = field(default_factory=dict)
     _anywhere: list[State] = field(default_factory=list)
 
-    def left(self, state: State, slot: int | None) -> None:
+    def record(self, state: State, slot: int | None) -> None:
         """A request left this state in a slot: its prompt and all it generated but the last token.
 
         `slot` is None where the server did not say which one it used.

@@ -53,7 +53,7 @@ class SlotFileRow:
 
     @property
     def speed(self) -> str:
-        """Bytes a second."""
+        """Bytes a second, in words; what the server takes for its own time."""
         return f"{self.bytes / 1e3 / self.ms:.0f} MB/s" if self.ms else "-"
 
 

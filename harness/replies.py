@@ -78,9 +78,11 @@ class Props:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One entry of `/slots`. `n_prompt_tokens` is what an idle slot holds; None where unknown."""
+    """One entry of `/slots`. `n_ctx` is how many tokens the slot has room for; `n_prompt_tokens` is
+    what it holds when it is idle, None where unknown."""
 
     id: int
+    n_ctx: int
     is_processing: bool
     n_prompt_tokens: int | None
 

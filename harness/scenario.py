@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar, Unpack
 
 from harness.accounting import (
+    LATER_METRICS,
     metrics_violations,
     restored_violations,
     slot_file_violations,
@@ -15,7 +16,7 @@ from harness.accounting import (
 )
 from harness.client import Client, LoraField, Options
 from harness.errors import NotTestable, ReferenceTrouble, Refused, RequestError, ServerError
-from harness.expect import Claim, Failure, Kind
+from harness.expect import Claim, Failure, Kind, Reuse
 from harness.history import History, State
 from harness.judge import Asked, Judge
 from harness.ledger import RequestRow, SlotFileRow
@@ -34,9 +35,6 @@ class NoField:
 
 
 NO_FIELD = NoField()
-
-_AUTO_PARALLEL = 4
-"""Slots of a server that is told no number."""
 
 T = TypeVar("T")
 
@@ -94,25 +92,12 @@ class Scenario(Stage):
         """
         self._check_name(name)
         assert isinstance(reuse, Claim), "a step states a claim, never a number"
-        assert reuse is not Claim.PROMISED or self._history.certain, (
-            "nothing can be promised of a state that may have been overwritten: state the slots"
-        )
         setting = self._setting(lora)
-        if self.bench.model.oracle is not None:
-            self.bench.model.oracle.expected(setting.as_dict())  # raises for scales no cell tells
-        tokens, _ = self._call(
-            RequestRow(step=name, route=self.route),
-            lambda client, seconds: self.bench.tokens(client, self.route, prompt, seconds),
+        tokens = self._tokens(RequestRow(step=name, route=self.route), prompt)
+        options = Options(
+            lora=self._field(lora), id_slot=slot, cache_prompt=cache_prompt, n_predict=n_predict
         )
-        possible = self._history.possible(tokens, setting) if cache_prompt else 0
-        relied_on = self._history.relied_on(tokens, setting, slot) if cache_prompt else 0
-        bounds = reuse.bounds(
-            relied_on=relied_on,
-            possible=possible,
-            prompt=len(tokens),
-            memory=self.bench.model.memory,
-            ubatch=self.bench.ubatch(self.config),
-        )
+        bounds, possible = self._bounds(reuse, tokens, setting, options)
         row = RequestRow(
             step=name,
             route=self.route,
@@ -130,31 +115,20 @@ class Scenario(Stage):
             route=self.route,
             prompt=prompt,
             setting=setting,
-            options=Options(
-                lora=self._field(lora), id_slot=slot, cache_prompt=cache_prompt, n_predict=n_predict
-            ),
+            options=options,
             prompt_tokens=len(tokens),
         )
         reply, log = self._exchange(row, asked, stream=stream)
-        left = State((*tokens, *(t.id for t in reply.tokens[:-1])), setting)
-        self._history.left(left, reply.id_slot if isinstance(reply, CompletionReply) else slot)
-        failures = list(
-            violations(reply, prompt_tokens=len(tokens), n_predict=n_predict, id_slot=slot)
-        )
-        answer = None
-        try:
-            if bounds is not None:
-                failures += filter(None, [bounds.judge(reply.timings.cache_n)])
-                answer, wrong = self._judge.answer(asked, reply, self.config)
-                failures += wrong
-        finally:
-            self._record(_with_reply(row, reply, answer), failures, log)
+        state = State((*tokens, *(t.id for t in reply.tokens[:-1])), setting)
+        self._history.record(state, reply.id_slot if isinstance(reply, CompletionReply) else slot)
+        self._judge_reply(row, asked, bounds, reply, log)
         return reply
 
     def act(self, name: str, call: Callable[[Client, float], T]) -> T:
         """Does something else with the server, as a step of its own.
 
-        `call` gets the client and the seconds left. A refusal or a crash is the step's failure.
+        `call` gets the client and the seconds left. A refusal or a crash is the step's failure. It
+        must not ask for an answer, nor change a slot: that would not be known to the scenario.
         """
         row = self._new_row(name)
         done, log = self._call(row, call)
@@ -164,16 +138,11 @@ class Scenario(Stage):
     def refused(self, name: str, call: Callable[[Client, float], object]) -> None:
         """Does something that is to be answered with an HTTP error, and not to end the server."""
         row = self._new_row(name)
-        refusal, log = self._call(row, _refusal(call))
-        failures = [] if refusal else [Failure(Kind.ACCEPTED, "an HTTP error was due")]
-        self._record(_with_refusal(row, refusal), failures, log)
-
-    def attempt(self, name: str, call: Callable[[Client, float], object]) -> bool:
-        """Does something that may be refused, but not end the server. Whether it was accepted."""
-        row = self._new_row(name)
-        refusal, log = self._call(row, _refusal(call))
-        self._record(_with_refusal(row, refusal), [], log)
-        return refusal is None
+        done, log = self._call_refusable(row, call)
+        if isinstance(done, Refused):
+            self._record(_with_refusal(row, done), [], log)
+        else:
+            self._record(row, [Failure(Kind.ACCEPTED, "an HTTP error was due")], log)
 
     def set_server_wide(self, scales: Mapping[str, float]) -> None:
         """`POST /lora-adapters`: states the server-wide scale of every loaded adapter."""
@@ -194,55 +163,60 @@ class Scenario(Stage):
         """Compares the counters of `/metrics` with all replies since the server started."""
         row = self._new_row(name, "/metrics")
         metrics, log = self._call(row, lambda client, seconds: client.metrics(timeout=seconds))
+        absent = ", ".join(sorted(LATER_METRICS - metrics.keys()))
+        row = replace(row, note=f"this build does not count {absent}" if absent else "")
         self._record(row, metrics_violations(metrics, self._replies), log)
 
-    def save(self, name: str, *, slot: int, file: str) -> None:
-        """Saves what the last request left in a slot."""
-        path = self.slot_file(file)
-        held = self._history.in_slot(slot)
-        assert held is not None, f"no request was seen to use slot {slot}: ask for it"
+    def save(self, name: str, *, slot: int, file: str) -> bool:
+        """Saves what the last request left in a slot. Whether it was accepted.
+
+        Only where nothing was ever left there it may be refused.
+        """
+        path, held = self.slot_file(file), self._history.in_slot(slot)
+        empty = State((), Setting())
+        state = held or empty
         row = replace(
             self._new_row(name, "save"),
             slot_asked=slot,
-            note=f"left with {len(held.tokens)} tokens",
+            note=f"left with {len(state.tokens)} tokens",
         )
-        saved, log = self._call(
+        call = self._call if held else self._call_refusable
+        saved, log = call(
             row, lambda client, seconds: client.save_slot(slot, file, timeout=seconds)
         )
-        self._saved[file] = _SavedSlot(held, saved)
+        if isinstance(saved, Refused):
+            self._record(_with_refusal(row, saved), [], log)
+            return False
+        self._saved[file] = _SavedSlot(state, saved)
         failures = slot_file_violations(
             saved,
             id_slot=slot,
-            held=len(held.tokens),
-            file_bytes=path.stat().st_size,
+            held=len(state.tokens),
+            file_bytes=path.stat().st_size if path.exists() else 0,
         )
         self._record(_with_file(row, saved), failures, log)
+        return True
 
     def restore(self, name: str, *, slot: int, file: str, damaged_at: int | None = None) -> bool:
         """Restores what was saved. Whether it was accepted, which it must be if it is whole.
 
-        A file that was changed since it was saved may be refused; `damaged_at` says how many
-        tokens before the change are still what they were.
+        A file that was changed since it was saved, or has nothing in it, may be refused. The tokens
+        before `damaged_at` (an index; -1 is the last one) are still what they were.
         """
         known = self._saved[file]
         row = replace(self._new_row(name, "restore"), slot_asked=slot)
-
-        def restored(client: Client, seconds: float) -> SlotFile | Refused:
-            try:
-                return client.restore_slot(slot, file, timeout=seconds)
-            except Refused as refusal:
-                if damaged_at is None:
-                    raise
-                return refusal
-
-        reply, log = self._call(row, restored)
-        if isinstance(reply, Refused):
-            self._record(_with_refusal(row, reply), [], log)
+        whole = damaged_at is None and known.state.tokens
+        call = self._call if whole else self._call_refusable
+        restored, log = call(
+            row, lambda client, seconds: client.restore_slot(slot, file, timeout=seconds)
+        )
+        if isinstance(restored, Refused):
+            self._record(_with_refusal(row, restored), [], log)
             return False
-        self._history.left(replace(known.state, tokens=known.state.tokens[:damaged_at]), slot)
+        self._history.record(replace(known.state, tokens=known.state.tokens[:damaged_at]), slot)
         saved = known.reply if damaged_at is None else None
-        failures = restored_violations(reply, id_slot=slot, saved=saved)
-        self._record(_with_file(row, reply), failures, log)
+        failures = restored_violations(restored, id_slot=slot, saved=saved)
+        self._record(_with_file(row, restored), failures, log)
         return True
 
     def save_elsewhere(
@@ -257,17 +231,15 @@ class Scenario(Stage):
 
         That server is not under test: trouble with it is `ReferenceTrouble`, no verdict.
         """
+        assert self.route is Route.COMPLETION, "a file is the same file on every route"
         config = self.bench.changed(self.config, **changes)
         if model is not None:
             config = replace(config, model=model, adapters=())
+        watch = Stopwatch(self.seconds)
         try:
-            with (
-                self._judge.watch,
-                self.bench.server(config, self.directory / "elsewhere.log") as server,
-            ):
-                options = Options(id_slot=0)
-                server.client.completion(prompt.text, options, timeout=self._judge.watch.left)
-                server.client.save_slot(0, file, timeout=self._judge.watch.left)
+            with watch, self.bench.server(config, self.directory / "elsewhere.log") as server:
+                server.client.completion(prompt.text, Options(id_slot=0), timeout=watch.left)
+                server.client.save_slot(0, file, timeout=watch.left)
         except (RequestError, ServerError) as error:
             raise ReferenceTrouble(
                 f"no slot file of another server: {error.message}", detail=error.detail
@@ -291,16 +263,63 @@ class Scenario(Stage):
 
     def tokens(self, prompt: Prompt) -> tuple[int, ...]:
         """A prompt in the tokens of this server, on the route of this scenario."""
-        with self._watch:
-            return self.bench.tokens(self.server.client, self.route, prompt, self._watch.left)
+        return self._tokens(RequestRow(step="tokenize", route="/tokenize"), prompt)
 
     def _start(self) -> None:
         self._server_wide = dict(self.adapters)
-        self._history = History(
-            slots=self.config.parallel or _AUTO_PARALLEL, prompt_cache=self.config.cache_ram != 0
-        )
         self._replies.clear()
         Stage._start(self)
+        slots, prompt_cache = self.server.props.total_slots, self.config.cache_ram != 0
+        self._history = History(slots=slots, prompt_cache=prompt_cache)
+
+    def _tokens(self, row: RequestRow, prompt: Prompt) -> tuple[int, ...]:
+        """A prompt in tokens; `row` is what is recorded where they cannot be had."""
+        tokens, _ = self._call(
+            row,
+            lambda client, seconds: self.bench.tokens(client, self.route, prompt, seconds),
+        )
+        return tokens
+
+    def _bounds(
+        self, reuse: Claim, tokens: Sequence[int], setting: Setting, options: Options
+    ) -> tuple[Reuse | None, int]:
+        """The bounds that a claim means here, and how many tokens may be reused."""
+        assert reuse is not Claim.PROMISED or self._history.certain, (
+            "nothing can be promised of a state that may have been overwritten: state the slots"
+        )
+        possible = relied_on = 0
+        if options.cache_prompt:
+            possible = self._history.possible(tokens, setting)
+            relied_on = self._history.relied_on(tokens, setting, options.id_slot)
+        bounds = reuse.bounds(
+            relied_on=relied_on,
+            possible=possible,
+            prompt=len(tokens),
+            memory=self.bench.model.memory,
+            ubatch=self.bench.ubatch(self.config),
+        )
+        return bounds, possible
+
+    def _judge_reply(
+        self, row: RequestRow, asked: Asked, bounds: Reuse | None, reply: Reply, log: LogSlice
+    ) -> None:
+        """Records a request, with all that is wrong with its reply."""
+        failures = list(
+            violations(
+                reply,
+                prompt_tokens=asked.prompt_tokens,
+                n_predict=asked.options.n_predict,
+                id_slot=asked.options.id_slot,
+            )
+        )
+        answer = None
+        try:
+            if bounds is not None:
+                failures += filter(None, [bounds.judge(reply.timings.cache_n)])
+                answer, wrong = self._judge.answer(asked, reply, self.config)
+                failures += wrong
+        finally:
+            self._record(_with_reply(row, reply, answer), failures, log)
 
     def _exchange(self, row: RequestRow, asked: Asked, *, stream: bool) -> tuple[Reply, LogSlice]:
         start = self.server.log.position()
@@ -314,6 +333,13 @@ class Scenario(Stage):
         return reply, self.server.log.request_slice(start)
 
     def _setting(self, lora: Lora) -> Setting:
+        """The adapters in force. `ValueError` for scales that no cell tells."""
+        setting = self._meant(lora)
+        if self.bench.model.oracle is not None:
+            self.bench.model.oracle.expected(setting.as_dict())
+        return setting
+
+    def _meant(self, lora: Lora) -> Setting:
         if isinstance(lora, NoField):
             return Setting.of(self._server_wide)
         if not lora:
@@ -334,23 +360,8 @@ class Scenario(Stage):
         return list(self.adapters).index(letter)
 
 
-def _refusal(
-    call: Callable[[Client, float], object],
-) -> Callable[[Client, float], Refused | None]:
-    """The call, for the error it was answered with; None where it was accepted."""
-
-    def tried(client: Client, seconds: float) -> Refused | None:
-        try:
-            call(client, seconds)
-        except Refused as refusal:
-            return refusal
-        return None
-
-    return tried
-
-
-def _with_refusal(row: RequestRow, refusal: Refused | None) -> RequestRow:
-    return replace(row, note=f"refused with HTTP {refusal.status}" if refusal else "accepted")
+def _with_refusal(row: RequestRow, refusal: Refused) -> RequestRow:
+    return replace(row, note=f"refused with HTTP {refusal.status}")
 
 
 def _with_file(row: RequestRow, reply: SlotFile) -> RequestRow:

@@ -10,7 +10,7 @@ from typing import Self, TypeVar, Unpack
 
 from harness.bench import Bench
 from harness.client import Client
-from harness.errors import NotTestable, RequestError, TimedOut
+from harness.errors import NotTestable, Refused, RequestError, TimedOut
 from harness.expect import Failure, Kind
 from harness.ledger import RequestRow
 from harness.server.config import ConfigFields, ServerConfig
@@ -35,11 +35,7 @@ class Step:
 
 
 class ScenarioFailed(Exception):
-    """A scenario found something wrong; `scenario` has all its steps."""
-
-    def __init__(self, scenario: Stage) -> None:
-        super().__init__(", ".join(scenario.signature()))
-        self.scenario = scenario
+    """A scenario found something wrong; the message is its signature."""
 
 
 class _Ended(Exception):
@@ -114,7 +110,7 @@ class Stage:
         traceback: TracebackType | None,
     ) -> bool:
         try:
-            if error is None:
+            if error is None or isinstance(error, NotTestable):
                 self._check_alive(self._new_row("end"))
         except _Ended as ended:
             error = ended
@@ -123,7 +119,7 @@ class Stage:
         if error is not None and not isinstance(error, _Ended | NotTestable):
             return False
         if self.signature():
-            raise ScenarioFailed(self) from None
+            raise ScenarioFailed(", ".join(self.signature())) from None
         return not isinstance(error, NotTestable)
 
     def _start(self) -> None:
@@ -133,11 +129,25 @@ class Stage:
 
     def _call(self, row: RequestRow, call: Callable[[Client, float], T]) -> tuple[T, LogSlice]:
         """What came of a call, which is still to be recorded. The scenario ends where it failed."""
+        done, log = self._call_refusable(row, call)
+        if isinstance(done, Refused):
+            self._record(row, [self._failure(done)], log)
+            raise _Ended from done
+        return done, log
+
+    def _call_refusable(
+        self, row: RequestRow, call: Callable[[Client, float], T]
+    ) -> tuple[T | Refused, LogSlice]:
+        """The same of a call that may be answered with an HTTP error."""
         log = self.server.log
         start = log.position()
+        done: T | Refused
         try:
             with self._watch:
-                done = call(self.server.client, self._watch.left)
+                try:
+                    done = call(self.server.client, self._watch.left)
+                except Refused as refusal:
+                    done = refusal
             self.server.check_alive()
         except (RequestError, ServerExited) as error:
             self._record(row, [self._failure(error)], log.since(start))

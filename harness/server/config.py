@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
@@ -84,6 +84,8 @@ class ConfigFields(TypedDict, total=False):
     device: str
     gpu_layers: int
     cache_prompt: bool
+    slots: bool
+    metrics: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +185,17 @@ def argv(config: ServerConfig, capabilities: Capabilities) -> tuple[str, ...]:
     return (*words, *config.extra_args)
 
 
-def lacking(config: ServerConfig, capabilities: Capabilities) -> tuple[str, ...]:
-    """Flags this configuration needs and the build does not know."""
+def lacking(
+    config: ServerConfig, capabilities: Capabilities, required: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Flags this configuration needs and the build does not know.
+
+    A flag that is a mere convenience is needed where its field is `required`.
+    """
     written = (
-        _written(flag, getattr(config, name)) for name, flag in FLAGS.items() if not flag.optional
+        _written(flag, getattr(config, name))
+        for name, flag in FLAGS.items()
+        if not flag.optional or name in required
     )
     return tuple(words[0] for words in written if words and not capabilities.supports(words[0]))
 

@@ -18,6 +18,7 @@ import psutil
 
 from harness.client import Client
 from harness.errors import Disconnected, Refused, RequestError, ServerError, TimedOut
+from harness.replies import Props
 from harness.server.capabilities import Capabilities
 from harness.server.config import ServerConfig, argv
 from harness.server.environment import hermetic_environment
@@ -97,6 +98,13 @@ class LlamaServer:
         self._log_start = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._client: Client | None = None
+        self._props: Props | None = None
+
+    @property
+    def props(self) -> Props:
+        """What it said of itself when it was ready."""
+        assert self._props is not None, "the server was never ready"
+        return self._props
 
     @property
     def client(self) -> Client:
@@ -225,7 +233,7 @@ class LlamaServer:
         left = max(0.1, deadline - time.monotonic())
         try:
             client.health(timeout=left)
-            alias = client.props(timeout=left).model_alias
+            props = client.props(timeout=left)
         except (Disconnected, TimedOut) as error:
             return error.message
         except Refused as error:
@@ -234,12 +242,13 @@ class LlamaServer:
             return "it is still loading its model"
         except RequestError as error:  # it speaks, but not as a llama-server
             raise ServerError(error.message, detail=self.describe()) from error
-        if alias != self.config.alias:
+        if props.model_alias != self.config.alias:
             raise ServerError(
-                f"{client.url} answers as {alias!r}, not as {self.config.alias!r}: "
+                f"{client.url} answers as {props.model_alias!r}, not as {self.config.alias!r}: "
                 "it is not the server that was started",
                 detail=self.describe(),
             )
+        self._props = props
         return ""
 
     def _port(self, *, descendants: bool) -> int | None:
@@ -247,6 +256,7 @@ class LlamaServer:
         assert self._process is not None
         for process in _family(self._process.pid, descendants=descendants):
             try:
+                # On 127.0.0.1; to list IPv6 too would take as long again.
                 connections = process.net_connections(kind="tcp4")
             except psutil.NoSuchProcess:
                 continue

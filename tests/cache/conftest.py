@@ -82,6 +82,31 @@ def start(llama_scenario: MakeScenario, topology: Topology, route: Route) -> Sta
 
 
 @pytest.fixture
+def start_long(llama_scenario: MakeScenario) -> Start:
+    """Scenarios of 30,000 tokens, in one slot.
+
+    Answers are judged by their cell alone: a cold run would take as long as the scenario.
+    """
+
+    def start_long(
+        adapters: Mapping[str, float] | None = None, **required: Unpack[ConfigFields]
+    ) -> Scenario:
+        fields: ConfigFields = {
+            "cache_ram": CACHE_RAM,
+            "parallel": 1,
+            "ctx_size": 32_768,
+            "flash_attn": "on",
+            "threads_batch": 2,
+            **required,
+        }
+        return llama_scenario(
+            Route.COMPLETION, adapters=adapters or {}, compare_cold=False, **fields
+        )
+
+    return start_long
+
+
+@pytest.fixture
 def slot_directory(tmp_path: Path) -> Path:
     """A place for slot files, beside the server's log."""
     directory = tmp_path / "slots"

@@ -45,7 +45,7 @@ def test_changed_token(start: Start, where: str) -> None:
     with start() as s:
         kept = common_prefix(s.tokens(P), s.tokens(changed))
         s.require(0 < kept < len(s.tokens(P)) - 1, "texts that differ in the middle")
-        # In a slot of its own: so short a common beginning may also be worth no slot's state.
+        # Pinned: with so short a common prefix the server may pick another slot.
         s.ask("P", P, slot=0)
         s.ask("changed", changed, slot=0, reuse=Claim.PROMISED)
 
@@ -64,7 +64,7 @@ def test_streams(start: Start) -> None:
 @EVERY_ROUTE
 def test_metrics(start: Start) -> None:
     """The counters are the sums over all replies, of any kind."""
-    with start() as s:
+    with start(metrics=True) as s:
         s.check_metrics("metrics at first")
         answer = s.ask("P", P)
         s.ask("Q", Q, stream=True)

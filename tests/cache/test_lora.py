@@ -9,17 +9,12 @@ request says: the scale of every loaded adapter, `{}` for an empty field, NO_FIE
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from harness.expect import Claim
-from harness.prompts import Prompt, Route, prose
+from harness.prompts import Prompt, prose
 from harness.scenario import NO_FIELD, Lora
-from tests.cache.conftest import CACHE_RAM, Start
-
-if TYPE_CHECKING:
-    from harness.plugin import MakeScenario
+from tests.cache.conftest import Start
 
 P = prose("P", 600)
 Q = prose("Q", 600)
@@ -130,22 +125,10 @@ def test_restore_into_a_slot_never_used(start: Start) -> None:
 
 
 @pytest.mark.slow
-def test_one_adapter_everywhere_at_30000_tokens(llama_scenario: MakeScenario) -> None:
-    """The control at the size people lose: a large state goes to the prompt cache and back.
-
-    Answers are judged by their cell alone: a cold run would take as long as the scenario.
-    """
+def test_one_adapter_everywhere_at_30000_tokens(start_long: Start) -> None:
+    """The control at the size people lose: a large state goes to the prompt cache and back."""
     long = prose("long", 30_000)
-    with llama_scenario(
-        Route.COMPLETION,
-        adapters={"A": 0.0},
-        cache_ram=CACHE_RAM,
-        parallel=1,
-        ctx_size=32_768,
-        flash_attn="on",
-        threads_batch=2,
-        compare_cold=False,
-    ) as s:
+    with start_long({"A": 0.0}) as s:
         first = s.ask("long", long, lora={"A": 0.5})
         s.ask("Q", Q, lora={"A": 0.5})
         turn = long.then(first.text, TAIL)

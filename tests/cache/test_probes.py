@@ -10,20 +10,26 @@ Each scenario first makes sure from token counts that the probe is of the kind i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import pytest
 
+from harness.client import Options
 from harness.expect import Claim
 from harness.history import common_prefix
 from harness.prompts import Prompt, Route, prose
 from tests.cache.conftest import Start
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from harness.scenario import Scenario
+    from harness.server.config import ConfigFields
 
 SIMILAR = 0.1
 """A slot is used for a prompt that shares more than this of its own length with it."""
+WHOLE = 0.9
+"""A conversation of which more than this is shared goes on; the end may be tokenized otherwise."""
 KEPT = 0.5
 """A slot of which less than this would be kept is saved, and a better state looked for."""
 
@@ -32,6 +38,20 @@ TEMPLATE_HEAD = "<|user|>"
 SYSTEM = prose("system", 180).text
 MORE = " and then?"
 """What the user says in the next turn."""
+
+
+@pytest.fixture
+def start_similar(start: Start) -> Start:
+    """Scenarios on a server that takes `SIMILAR` for similar, as it does by itself."""
+
+    def start_similar(
+        adapters: Mapping[str, float] | None = None, **required: Unpack[ConfigFields]
+    ) -> Scenario:
+        fields: ConfigFields = {"slot_prompt_similarity": SIMILAR, **required}
+        return start(adapters, **fields)
+
+    return start_similar
+
 
 IDLE_SLOTS = pytest.mark.parametrize("idle_slots", [True, False], ids=["idle", "noidle"])
 """Whether idle slots are saved to the prompt cache: `--cache-idle-slots` on and off."""
@@ -48,13 +68,13 @@ def talk(route: Route) -> Prompt:
 
 
 def health_check(route: Route, number: int = 1) -> Prompt:
-    """A request of about 20 tokens, of which two in five are those that all prompts start with."""
+    """A short request, two in five of whose tokens are those that all prompts start with."""
     text = f"ping {number % 3}"
     return headed(route, text if route is Route.CHAT else text + ", alive?")
 
 
 def require_health_check(s: Scenario, conversation: Prompt, probe: Prompt) -> None:
-    """The probe is taken for a continuation; nearly all of the conversation is not its."""
+    """The probe is taken for a continuation, and shares almost nothing else."""
     shared, length = shares(s, conversation, probe), len(s.tokens(probe))
     s.require(shared > SIMILAR * length, f"a probe that shares a tenth, not {shared} of {length}")
     length = len(s.tokens(conversation))
@@ -67,20 +87,20 @@ def shares(s: Scenario, one: Prompt, other: Prompt) -> int:
 
 
 @IDLE_SLOTS
-def test_health_check(start: Start, route: Route, idle_slots: bool) -> None:
+def test_health_check(start_similar: Start, route: Route, idle_slots: bool) -> None:
     """One probe between two turns."""
     conversation, probe = talk(route), health_check(route)
-    with start(cache_idle_slots=idle_slots) as s:
+    with start_similar(cache_idle_slots=idle_slots) as s:
         require_health_check(s, conversation, probe)
         answer = s.ask("turn 1", conversation)
         s.ask("probe", probe)
         s.ask("turn 2", conversation.then(answer.text, MORE), reuse=Claim.PROMISED)
 
 
-def test_health_checks_in_a_row(start: Start, route: Route) -> None:
-    """Probes have all the time between two turns; there are more of them than slots."""
+def test_health_checks_in_a_row(start_similar: Start, route: Route) -> None:
+    """Several probes arrive between two turns: more than there are slots."""
     conversation = talk(route)
-    with start() as s:
+    with start_similar() as s:
         answer = s.ask("turn 1", conversation)
         for number in range(6):
             require_health_check(s, conversation, health_check(route, number))
@@ -88,10 +108,10 @@ def test_health_checks_in_a_row(start: Start, route: Route) -> None:
         s.ask("turn 2", conversation.then(answer.text, MORE), reuse=Claim.PROMISED)
 
 
-def test_health_check_at_every_turn(start: Start, route: Route) -> None:
+def test_health_check_at_every_turn(start_similar: Start, route: Route) -> None:
     """A conversation of ten turns; each finds all of the turns before."""
     conversation = talk(route)
-    with start() as s:
+    with start_similar() as s:
         for turn in range(1, 11):
             reuse = Claim.ALLOWED if turn == 1 else Claim.PROMISED
             answer = s.ask(f"turn {turn}", conversation, reuse=reuse)
@@ -100,34 +120,33 @@ def test_health_check_at_every_turn(start: Start, route: Route) -> None:
             conversation = conversation.then(answer.text, prose(f"turn {turn}", 40).text)
 
 
-def test_health_check_that_is_not_to_be_cached(start: Start, route: Route) -> None:
+def test_health_check_that_is_not_to_be_cached(start_similar: Start, route: Route) -> None:
     """`cache_prompt: false` and a single token, as a client asks that wants no conversation."""
     conversation, probe = talk(route), health_check(route)
-    with start() as s:
+    with start_similar() as s:
         require_health_check(s, conversation, probe)
         answer = s.ask("turn 1", conversation)
         s.ask("probe", probe, cache_prompt=False, n_predict=1)
         s.ask("turn 2", conversation.then(answer.text, MORE), reuse=Claim.PROMISED)
 
 
-def test_health_check_without_a_prompt_cache(start: Start, route: Route) -> None:
+def test_health_check_without_a_prompt_cache(start_similar: Start, route: Route) -> None:
     """Control: with nowhere else to keep it, what the probe displaces is lost.
 
-    All slots but one are never asked for, so that it is known where the probe goes.
+    Only the head is left, and exactly that. Slot 0 is asked for, so that it is known where the
+    probe goes.
     """
     conversation, probe = talk(route), health_check(route)
-    with start(cache_ram=0) as s:
+    with start_similar(cache_ram=0) as s:
         require_health_check(s, conversation, probe)
         answer = s.ask("turn 1", conversation, slot=0)
         s.ask("probe", probe, slot=0)
         turn = conversation.then(answer.text, MORE)
         s.ask("turn 2", turn, slot=0, reuse=Claim.PROMISED)
-        left = len(s.tokens(conversation))
-        s.require(s.steps[-1].row.possible < left, "a probe that takes the conversation's place")
 
 
 @IDLE_SLOTS
-def test_title_request(start: Start, idle_slots: bool) -> None:
+def test_title_request(start_similar: Start, idle_slots: bool) -> None:
     """A probe with the same system prompt, which is most of what it leaves in the slot.
 
     The next turn shares enough with it to be given that slot, and the slot would be kept: no better
@@ -135,7 +154,7 @@ def test_title_request(start: Start, idle_slots: bool) -> None:
     """
     conversation = prose("talk", 400).under(SYSTEM)
     probe = prose("title", 40).under(SYSTEM)
-    with start(cache_idle_slots=idle_slots) as s:
+    with start_similar(cache_idle_slots=idle_slots) as s:
         head = require_title_request(s, conversation, probe)
         s.require(head < KEPT * len(s.tokens(conversation)), "a system prompt of less than half")
         answer = s.ask("turn 1", conversation)
@@ -144,11 +163,11 @@ def test_title_request(start: Start, idle_slots: bool) -> None:
 
 
 @IDLE_SLOTS
-def test_title_request_early(start: Start, idle_slots: bool) -> None:
-    """The same while the system prompt is most of the conversation: its rest is not even saved."""
+def test_title_request_early(start_similar: Start, idle_slots: bool) -> None:
+    """The same while the system prompt is most of the conversation: the rest is not even saved."""
     conversation = prose("talk", 120).under(SYSTEM)
     probe = prose("title", 40).under(SYSTEM)
-    with start(cache_idle_slots=idle_slots) as s:
+    with start_similar(cache_idle_slots=idle_slots) as s:
         head = require_title_request(s, conversation, probe)
         s.require(head > KEPT * len(s.tokens(conversation)), "a system prompt of more than half")
         answer = s.ask("turn 1", conversation)
@@ -162,34 +181,37 @@ def require_title_request(s: Scenario, conversation: Prompt, probe: Prompt) -> i
     How many tokens they share.
     """
     head = shares(s, conversation, probe)
-    left = len(s.tokens(probe)) + 3
-    s.require(head > KEPT * left, f"a system prompt of more than half of {left} tokens")
-    turn = len(s.tokens(conversation + MORE)) + 40
+    held = len(s.tokens(probe)) + Options().n_predict - 1
+    s.require(head > KEPT * held, f"a system prompt of more than half of {held} tokens")
+    answer = "a" * Options().n_predict
+    turn = len(s.tokens(conversation.then(answer, MORE)))
     s.require(head > SIMILAR * turn, f"a system prompt of more than a tenth of {turn} tokens")
     return head
 
 
-def test_summary_request(start: Start) -> None:
+def test_summary_request(start_similar: Start) -> None:
     """A probe that is the whole conversation and a question about it."""
     conversation = prose("talk", 400).under(SYSTEM)
-    with start() as s:
+    with start_similar() as s:
         answer = s.ask("turn 1", conversation)
         summary = conversation.then(answer.text, prose("sum up", 60).text)
+        shared, length = shares(s, conversation, summary), len(s.tokens(conversation))
+        s.require(shared > WHOLE * length, f"a summary that goes on from {length} tokens")
         s.ask("probe", summary, reuse=Claim.PROMISED)
         s.ask("turn 2", conversation.then(answer.text, MORE), reuse=Claim.PROMISED)
 
 
-def test_polling(start: Start, route: Route) -> None:
+def test_polling(start_similar: Start, route: Route) -> None:
     """What monitors ask all day is not even a request for an answer."""
     conversation = talk(route)
-    with start() as s:
+    with start_similar(slots=True, metrics=True) as s:
         answer = s.ask("turn 1", conversation)
         for turn in (1, 2, 3):
-            s.act(f"GET /health {turn}", lambda client, left: client.health(timeout=left))
-            s.act(f"GET /slots {turn}", lambda client, left: client.slots(timeout=left))
-            s.act(f"GET /metrics {turn}", lambda client, left: client.metrics(timeout=left))
-            s.act(f"GET /props {turn}", lambda client, left: client.props(timeout=left))
-            s.act(f"GET /v1/models {turn}", lambda client, left: client.models(timeout=left))
+            s.act(f"GET /health {turn}", lambda client, seconds: client.health(timeout=seconds))
+            s.act(f"GET /slots {turn}", lambda client, seconds: client.slots(timeout=seconds))
+            s.act(f"GET /metrics {turn}", lambda client, seconds: client.metrics(timeout=seconds))
+            s.act(f"GET /props {turn}", lambda client, seconds: client.props(timeout=seconds))
+            s.act(f"GET /v1/models {turn}", lambda client, seconds: client.models(timeout=seconds))
         s.ask("turn 2", conversation.then(answer.text, MORE), reuse=Claim.PROMISED)
 
 
@@ -197,12 +219,12 @@ def test_polling(start: Start, route: Route) -> None:
     ("conversation_scale", "probe_scale"), [(0.0, 1.0), (0.5, 0.0)], ids=["probe", "conversation"]
 )
 def test_health_check_under_another_adapter(
-    start: Start, route: Route, conversation_scale: float, probe_scale: float
+    start_similar: Start, route: Route, conversation_scale: float, probe_scale: float
 ) -> None:
     """The probe has an adapter and the conversation none, and the other way round."""
     conversation, probe = talk(route), health_check(route)
     lora = {"A": conversation_scale}
-    with start({"A": 0.0}) as s:
+    with start_similar({"A": 0.0}) as s:
         require_health_check(s, conversation, probe)
         answer = s.ask("turn 1", conversation, lora=lora)
         s.ask("probe", probe, lora={"A": probe_scale})

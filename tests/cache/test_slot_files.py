@@ -4,7 +4,8 @@ A file that is whole brings back all of the conversation, to the last token. A f
 that another server wrote, is answered with an error that costs nobody anything (upstream #14434,
 #27068). A file does not say under which adapters it was computed; an answer must still be right.
 
-The prompt cache is off, since it would make up for what a file does not bring back.
+The prompt cache is off wherever a file is restored: it would make up for what that does not bring
+back.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from tests.cache.conftest import CACHE_RAM, Start, Topology
 from tests.cache.damage import NOTICEABLE, flip_last_bit, replace_tokens
 
 if TYPE_CHECKING:
-    from harness.plugin import MakeScenario
     from harness.scenario import Scenario
     from harness.server.config import ConfigFields
 
@@ -115,8 +115,8 @@ def test_idle_slot(start_with_files: Start) -> None:
 def test_empty_slot(start_with_files: Start) -> None:
     """Nothing is saved, and nothing restored: either may be refused, neither does harm."""
     with start_with_files() as s:
-        s.attempt("save nothing", lambda client, left: client.save_slot(0, "none", timeout=left))
-        s.attempt("restore nothing", restoring("none"))
+        if s.save("save nothing", slot=0, file="none"):
+            s.restore("restore nothing", slot=0, file="none")
         answer = s.ask("P", P, slot=0)
         s.ask("P, next turn", P.then(answer.text, TAIL), slot=0, reuse=Claim.PROMISED)
 
@@ -187,26 +187,36 @@ def test_file_of_another_cache_type(start_with_files: Start, topology: Topology)
 def test_file_of_a_larger_context(start_with_files: Start, topology: Topology) -> None:
     """A file with more tokens than the slot has room for."""
     context = 768 * topology.parallel
-    with start_with_files(ctx_size=context) as s:
-        larger = prose("larger", context + 200)
-        s.require(len(s.tokens(larger)) > context, "a prompt that does not fit")
-        s.save_elsewhere(larger, "r", parallel=1, ctx_size=2 * context)
+    with start_with_files(ctx_size=context, slots=True) as s:
+        slots = s.act("GET /slots", lambda client, seconds: client.slots(timeout=seconds))
+        larger = prose("larger", slots[0].n_ctx + 100)
+        elsewhere = 2 * context
+        fits = slots[0].n_ctx < len(s.tokens(larger)) < elsewhere
+        s.require(fits, f"a prompt that fits into {elsewhere} tokens and not into a slot here")
+        s.save_elsewhere(larger, "r", parallel=1, ctx_size=elsewhere)
         check_refused(s, "r", topology)
 
 
 def check_refused(s: Scenario, file: str, topology: Topology) -> None:
-    """Restoring the file is an error, after which every slot is as it was before."""
-    p = s.ask("P", P, slot=0)
-    q = s.ask("Q", Q, slot=1) if topology.parallel > 1 else None
+    """Restoring the file is an error, after which every slot is as it was before.
+
+    In a server whose slots are all in use, and in one that has just started.
+    """
+    conversations = {"P": P, **{f"Q{slot}": prose(f"Q{slot}", 200) for slot in (1, 2, 3)}}
+    in_slots = list(conversations.items())[: topology.parallel]
+    answers = [s.ask(name, text, slot=slot) for slot, (name, text) in enumerate(in_slots)]
     s.refused("restore", restoring(file))
-    s.ask("P, next turn", P.then(p.text, TAIL), slot=0, reuse=Claim.PROMISED)
-    if q is not None:
-        s.ask("Q, next turn", Q.then(q.text, TAIL), slot=1, reuse=Claim.PROMISED)
+    for slot, (name, text) in enumerate(in_slots):
+        turn = text.then(answers[slot].text, TAIL)
+        s.ask(f"{name}, next turn", turn, slot=slot, reuse=Claim.PROMISED)
+    s.restart()
+    s.refused("restore at first", restoring(file))
+    s.ask("P at first", P, slot=0)
 
 
 def restoring(file: str) -> Callable[[Client, float], object]:
     """The call that restores a file into slot 0."""
-    return lambda client, left: client.restore_slot(0, file, timeout=left)
+    return lambda client, seconds: client.restore_slot(0, file, timeout=seconds)
 
 
 @TEXT_ONLY
@@ -242,31 +252,17 @@ def test_changed_kv(start_with_files: Start, topology: Topology) -> None:
         s.save("save", slot=last, file="p")
         flip_last_bit(s.slot_file("p"))
         s.restart()
-        intact = len(s.tokens(P)) + 2  # the state has three of the answer's tokens
-        s.restore("restore", slot=last, file="p", damaged_at=intact)
+        s.restore("restore", slot=last, file="p", damaged_at=-1)
         turn = P.then(answer.text, TAIL)
         s.ask("P, next turn", turn, slot=last, reuse=Claim.UNJUDGED)
         s.ask("Q", Q, slot=last)
 
 
 @pytest.mark.slow
-def test_restart_at_30000_tokens(llama_scenario: MakeScenario, slot_directory: Path) -> None:
-    """At the size that is worth a file.
-
-    Answers are judged by their cell alone: a cold run would take as long as the scenario.
-    """
+def test_restart_at_30000_tokens(start_long: Start, slot_directory: Path) -> None:
+    """At the size that is worth a file."""
     long = prose("long", 30_000)
-    with llama_scenario(
-        Route.COMPLETION,
-        adapters={},
-        cache_ram=0,
-        slot_save_path=slot_directory,
-        parallel=1,
-        ctx_size=32_768,
-        flash_attn="on",
-        threads_batch=2,
-        compare_cold=False,
-    ) as s:
+    with start_long(cache_ram=0, slot_save_path=slot_directory) as s:
         answer = s.ask("long", long)
         s.save("save", slot=0, file="long")
         s.restart()

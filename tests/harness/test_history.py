@@ -28,7 +28,7 @@ def test_common_prefix(one: tuple[int, ...], other: tuple[int, ...], shared: int
 
 def test_only_states_under_the_same_setting_count() -> None:
     history = History(slots=1, prompt_cache=True)
-    history.left(State((1, 2, 3, 4), HALF), slot=0)
+    history.record(State((1, 2, 3, 4), HALF), slot=0)
     assert history.possible((1, 2, 3, 9), HALF) == 3
     assert history.possible((1, 2, 3, 9), NONE) == 0
     assert history.possible((1, 2, 3, 9), Setting.of({"A": 1.0})) == 0
@@ -37,9 +37,9 @@ def test_only_states_under_the_same_setting_count() -> None:
 
 def test_the_longest_state_counts_and_one_token_is_always_read() -> None:
     history = History(slots=1, prompt_cache=True)
-    history.left(State((1, 2), NONE), slot=0)
-    history.left(State((1, 2, 3, 4), NONE), slot=0)
-    history.left(State((1,), NONE), slot=0)
+    history.record(State((1, 2), NONE), slot=0)
+    history.record(State((1, 2, 3, 4), NONE), slot=0)
+    history.record(State((1,), NONE), slot=0)
     assert history.possible((1, 2, 3, 4, 5), NONE) == 4
     assert history.possible((1, 2, 3, 4), NONE) == 3
     assert history.possible((1,), NONE) == 0
@@ -52,8 +52,8 @@ def test_nothing_is_possible_at_first() -> None:
 @pytest.mark.parametrize("slot", [0, None])
 def test_one_slot_without_a_prompt_cache_holds_what_came_last(slot: int | None) -> None:
     history = History(slots=1, prompt_cache=False)
-    history.left(State((1, 2, 3, 4), NONE), slot)
-    history.left(State((1, 2, 9), NONE), slot)
+    history.record(State((1, 2, 3, 4), NONE), slot)
+    history.record(State((1, 2, 9), NONE), slot)
     assert history.possible((1, 2, 3, 4, 5), NONE) == 2
     assert history.in_slot(0) == State((1, 2, 9), NONE)
     assert history.certain
@@ -61,9 +61,9 @@ def test_one_slot_without_a_prompt_cache_holds_what_came_last(slot: int | None) 
 
 def test_slots_without_a_prompt_cache_hold_one_state_each() -> None:
     history = History(slots=2, prompt_cache=False)
-    history.left(State((1, 2, 3), NONE), 0)
-    history.left(State((5, 6, 7), NONE), 1)
-    history.left(State((1, 9), NONE), 1)
+    history.record(State((1, 2, 3), NONE), 0)
+    history.record(State((5, 6, 7), NONE), 1)
+    history.record(State((1, 9), NONE), 1)
     assert history.possible((1, 2, 3, 4), NONE) == 3
     assert history.possible((5, 6, 7, 8), NONE) == 0
     assert history.certain
@@ -71,8 +71,8 @@ def test_slots_without_a_prompt_cache_hold_one_state_each() -> None:
 
 def test_a_state_in_a_slot_nobody_named_may_be_anywhere() -> None:
     history = History(slots=2, prompt_cache=False)
-    history.left(State((1, 2, 3), NONE), None)
-    history.left(State((5, 6, 7), NONE), 0)
+    history.record(State((1, 2, 3), NONE), None)
+    history.record(State((5, 6, 7), NONE), 0)
     assert history.possible((1, 2, 3, 4), NONE) == 3
     assert not history.certain
     assert history.in_slot(1) is None
@@ -80,9 +80,9 @@ def test_a_state_in_a_slot_nobody_named_may_be_anywhere() -> None:
 
 def test_with_a_prompt_cache_nothing_is_forgotten() -> None:
     history = History(slots=2, prompt_cache=True)
-    history.left(State((1, 2, 3), NONE), 0)
-    history.left(State((5, 6, 7), NONE), 0)
-    history.left(State((8, 9), NONE), None)
+    history.record(State((1, 2, 3), NONE), 0)
+    history.record(State((5, 6, 7), NONE), 0)
+    history.record(State((8, 9), NONE), None)
     assert history.possible((1, 2, 3, 4), NONE) == 3
     assert history.certain
 
@@ -92,3 +92,23 @@ def test_a_setting_forgets_adapters_at_zero_and_order() -> None:
     assert Setting.of({"B": 1.0, "A": 0.5}) == Setting.of({"A": 0.5, "B": 1.0})
     assert str(Setting.of({"B": 1.0, "A": 0.5})) == "A at 0.5 + B at 1"
     assert str(NONE) == "no adapter"
+
+
+@pytest.mark.parametrize(
+    ("prompt_cache", "slot", "relied_on"), [(False, 1, 1), (False, None, 4), (True, 1, 4)]
+)
+def test_a_slot_is_relied_on_for_what_it_has(
+    prompt_cache: bool, slot: int | None, relied_on: int
+) -> None:
+    """Unless there is a prompt cache to bring it what another one had."""
+    history = History(slots=2, prompt_cache=prompt_cache)
+    history.record(State((1, 2, 3, 4), NONE), 0)
+    history.record(State((1, 9, 9), NONE), 1)
+    assert history.possible((1, 2, 3, 4, 5), NONE) == 4
+    assert history.relied_on((1, 2, 3, 4, 5), NONE, slot) == relied_on
+
+
+def test_a_slot_that_was_never_used_has_nothing() -> None:
+    history = History(slots=2, prompt_cache=False)
+    history.record(State((1, 2, 3), NONE), 0)
+    assert history.relied_on((1, 2, 3, 4), NONE, 1) == 0

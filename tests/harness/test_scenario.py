@@ -19,7 +19,7 @@ from harness.errors import NotTestable, ReferenceTrouble
 from harness.expect import Claim
 from harness.prompts import Route, prose
 from harness.reference import Reference
-from harness.replies import Reply
+from harness.replies import Reply, SlotFile
 from harness.report.failure import failure_text
 from harness.scenario import NO_FIELD, Scenario
 from harness.server.config import ConfigFields
@@ -311,29 +311,64 @@ def test_what_must_be_refused(make_with_files: Make) -> None:
     scenario = make_with_files()
     with pytest.raises(ScenarioFailed), scenario as s:
         s.ask("P", P)
-        s.refused("restore", lambda client, left: client.restore_slot(0, "none", timeout=left))
-        s.refused("health", lambda client, left: client.health(timeout=left))
+        s.refused(
+            "restore", lambda client, seconds: client.restore_slot(0, "none", timeout=seconds)
+        )
+        s.refused("health", lambda client, seconds: client.health(timeout=seconds))
         s.ask("Q", Q)
     assert scenario.signature() == ("health: accepted",)
 
 
-def test_what_may_be_refused(make_with_files: Make) -> None:
+def test_an_empty_slot_may_be_saved_or_not(make_with_files: Make) -> None:
     with make_with_files() as s:
+        if s.save("save", slot=0, file="none"):
+            s.restore("restore", slot=0, file="none")
         s.ask("P", P)
-        assert s.attempt("health", lambda client, left: client.health(timeout=left))
-        assert not s.attempt(
-            "restore", lambda client, left: client.restore_slot(0, "none", timeout=left)
-        )
+    assert s.steps[0].row.note in ("left with 0 tokens", "refused with HTTP 400")
     assert s.signature() == ()
 
 
-def test_a_death_is_no_refusal(make: Make) -> None:
+def test_a_save_that_is_a_lie(make_with_files: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    lie = SlotFile(id_slot=0, n_tokens=7, n_bytes=100, ms=1.0)
+    monkeypatch.setattr(Client, "save_slot", lambda *args, **options: lie)
+    scenario = make_with_files()
+    with pytest.raises(ScenarioFailed), scenario as s:
+        s.save("save nothing", slot=0, file="none")
+        s.ask("P", P)
+    found = [message for _, message in scenario.steps[0].row.failures]
+    assert found == [
+        "n_saved 7, but the slot was left with 0 tokens",
+        "n_written 100, but the file has 0 bytes",
+    ]
+
+
+def test_a_restore_that_is_a_lie(make_with_files: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = make_with_files()
+    with pytest.raises(ScenarioFailed), scenario as s:
+        s.ask("P", P)
+        s.save("save", slot=0, file="p")
+        lie = SlotFile(id_slot=0, n_tokens=7, n_bytes=100, ms=1.0)
+        monkeypatch.setattr(Client, "restore_slot", lambda *args, **options: lie)
+        s.restore("restore", slot=0, file="p")
+    assert scenario.signature() == ("restore: accounting",)
+
+
+def test_a_death_while_tokens_are_counted(make: Make) -> None:
     scenario = make()
     with pytest.raises(ScenarioFailed), scenario as s:
         s.ask("P", P)
         end(s.server.pid, signal.SIGABRT)
-        s.attempt("health", lambda client, left: client.health(timeout=left))
-    assert scenario.signature() == ("health: crash",)
+        s.tokens(prose("never seen before", 50))
+    assert scenario.signature() == ("tokenize: crash",)
+
+
+def test_a_death_is_worth_more_than_a_missing_precondition(make: Make) -> None:
+    scenario = make()
+    with pytest.raises(ScenarioFailed), scenario as s:
+        s.ask("P", P)
+        end(s.server.pid, signal.SIGABRT)
+        raise NotTestable("needs the moon")
+    assert scenario.signature() == ("end: crash",)
 
 
 def test_a_changed_file_counts_up_to_the_change(make_with_files: Make) -> None:
@@ -400,25 +435,22 @@ def test_nothing_is_promised_where_slots_may_have_been_overwritten(make: Make) -
             s.ask("P again", P, reuse=Claim.PROMISED)
 
 
-def test_a_scenario_that_is_not_what_it_says(make: Make) -> None:
+def test_a_scenario_that_is_not_what_it_says(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """With our own model that is our fault; with a user's arguments it may be theirs."""
     with make() as s:
         s.require(True, "the sun")
         with pytest.raises(AssertionError, match="needs the moon"):
             s.require(False, "the moon")
         s.ask("P", P)
-    s.bench.extra_args = ("-fa", "on")
-    try:
-        with pytest.raises(NotTestable, match="needs the moon"):
-            s.require(False, "the moon")
-    finally:
-        s.bench.extra_args = ()
+    monkeypatch.setattr(s.bench, "extra_args", ("-fa", "on"))
+    with pytest.raises(NotTestable, match="needs the moon"):
+        s.require(False, "the moon")
 
 
 def test_a_finding_is_worth_more_than_a_missing_precondition(make: Make) -> None:
     scenario = make()
     with pytest.raises(ScenarioFailed), scenario as s:
-        s.refused("health", lambda client, left: client.health(timeout=left))
+        s.refused("health", lambda client, seconds: client.health(timeout=seconds))
         raise NotTestable("needs the moon")
     with pytest.raises(NotTestable), make() as s:
         s.ask("P", P)

@@ -1,7 +1,7 @@
 """What a front can do wrong. Each fault is made of small functions on requests and replies.
 
-Faults concern requests that may reuse something; a cold run (`cache_prompt: false`) is left alone,
-so that the reference stays honest.
+Faults concern requests that may reuse something; cold runs (`cache_prompt: false` on a server
+without a prompt cache) are left alone, so that the reference stays honest.
 """
 
 from __future__ import annotations
@@ -250,6 +250,8 @@ FAULTS: Mapping[str, Fault] = {
     "files_without_adapters": Fault(slot_files=faulty.WithoutAdapters),
     "files_without_checksum": Fault(slot_files=faulty.WithoutChecksum),
     "empties_when_refusing": Fault(slot_files=faulty.EmptiesWhenRefusing),
+    "poisons_when_refusing": Fault(slot_files=faulty.PoisonsWhenRefusing),
+    "misreports_saves": Fault(slot_files=faulty.MisreportsSaves),
     "dies_when_refusing": Fault(slot_files=faulty.DiesWhenRefusing),
     "accepts_any_file": Fault(slot_files=faulty.AcceptsAnyFile),
     "misreports_files": Fault(slot_files=faulty.Misreports),

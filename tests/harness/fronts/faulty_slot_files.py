@@ -55,9 +55,8 @@ class WithoutAdapters(SlotFiles):
 class WithoutChecksum(SlotFiles):
     """Does not notice that a file was changed."""
 
-    def trouble(self, name: str) -> str | None:
-        why = super().trouble(name)
-        return None if why == "the file is not as it was written" else why
+    def is_changed(self, name: str) -> bool:
+        return False
 
 
 class EmptiesWhenRefusing(SlotFiles):
@@ -83,6 +82,27 @@ class DiesWhenRefusing(SlotFiles):
         raise ConnectionError("the real server was killed")  # nobody is left to answer
 
 
+class PoisonsWhenRefusing(SlotFiles):
+    """Leaves other KV in a slot when a file cannot be restored into it, under the same tokens."""
+
+    def refuse(self, slot: int, why: str) -> Answer:
+        if (held := self._held.get(slot)) is not None:
+            poisoned = held.file.with_name(".poisoned")
+            poisoned.write_bytes(_other_kv(held.file.read_bytes()))
+            held.server.slot(slot, "restore", poisoned.name)
+        return super().refuse(slot, why)
+
+
+class MisreportsSaves(SlotFiles):
+    """Tells of one byte too many, whenever it writes a file."""
+
+    def save(self, slot: int, name: str) -> Answer:
+        answer = super().save(slot, name)
+        if answer.status != 200:
+            return answer
+        return answer.edited(lambda reply: {**reply, "n_written": reply["n_written"] + 1})
+
+
 class AcceptsAnyFile(SlotFiles):
     """Says that it restored what it did not."""
 
@@ -96,3 +116,11 @@ class Misreports(SlotFiles):
 
     def restored(self, slot: int, server: RealServer, answer: Answer) -> Answer:
         return answer.edited(lambda reply: {**reply, "n_read": reply["n_read"] + 1})
+
+
+def _other_kv(content: bytes) -> bytes:
+    """With other mantissas in the last third, which is of values alone (16-bit floats)."""
+    changed = bytearray(content)
+    for position in range(len(content) - 1, 2 * len(content) // 3, -2):
+        changed[position] ^= 3
+    return bytes(changed)

@@ -72,12 +72,17 @@ class SlotFiles:
         path = self._directory / name
         if not path.exists() or not path.with_name(name + _NOTE).exists():
             return "there is no such file"
-        note = self._note(name)
-        if note["sha256"] != _sha256(path):
+        if self.is_changed(name):
             return "the file is not as it was written"
+        note = self._note(name)
         if note["fits"] != self._fits(self.fleet.line) or note["tokens"] > self._room:
             return "the file is of another server"
         return None
+
+    def is_changed(self, name: str) -> bool:
+        """Whether a file is not as it was saved."""
+        changed: bool = self._note(name)["sha256"] != _sha256(self._directory / name)
+        return changed
 
     def refuse(self, slot: int, why: str) -> Answer:
         """The answer where a file cannot be restored."""

@@ -48,7 +48,8 @@ LESS_CLAIMED: Signatures = {
 }
 
 MORE_CLAIMED: Signatures = {
-    **dict.fromkeys((RESTART, EMPTY, SAME_ADAPTER, *REFUSED), stale("P", "P, next turn")),
+    **dict.fromkeys((RESTART, EMPTY, SAME_ADAPTER), stale("P", "P, next turn")),
+    **dict.fromkeys(REFUSED, stale("P", "P, next turn", "P at first")),
     TWO: stale("P", "Q", "P, next turn", "Q, next turn"),
     # R's next turn is then in the first slot, and might be in the others.
     OTHERS: stale("R", "P", "Q", "P, next turn", "R in 1, next turn"),
@@ -56,7 +57,7 @@ MORE_CLAIMED: Signatures = {
     OTHER_ADAPTER: stale("P", "P, no adapter"),
     f"{OTHER_ADAPTER}-live-explicit": stale("P", "Q", "P, no adapter"),
     f"{OTHER_ADAPTER}-live-left_out": stale("P", "Q", "P, no adapter"),
-    DAMAGED: stale("R", "P", "P, next turn"),
+    DAMAGED: stale("R", "P", "P, next turn", "P at first"),
     f"{TOKEN}-original": stale("P", "original"),
     f"{TOKEN}-changed": stale("P", "changed"),
     KV: stale("P", "Q"),
@@ -97,7 +98,20 @@ DIED: Signatures = {
     EMPTY: failed(Kind.CRASH, "save nothing"),
 }
 
-ACCEPTED: Signatures = dict.fromkeys(REFUSED, failed(Kind.ACCEPTED, "restore"))
+ACCEPTED: Signatures = dict.fromkeys(REFUSED, failed(Kind.ACCEPTED, "restore", "restore at first"))
+
+POISONED: Signatures = dict.fromkeys(REFUSED, wrong("P, next turn"))
+
+# A restore that tells the truth then contradicts the save. What was changed has no numbers.
+SAVES_MISREPORTED: Signatures = {
+    **dict.fromkeys((RESTART, SAME_ADAPTER, OTHER_ADAPTER), accounting("save", "restore")),
+    **dict.fromkeys(CHANGED, accounting("save")),
+    TWO: accounting("save P", "save Q", "restore P", "restore Q"),
+    DAMAGED: accounting("save R"),
+}
+
+# The first reply of each process is true.
+ANOTHER_ANSWERED: Signatures = {KV: wrong("Q")}
 
 # A file that was changed has no numbers to keep to.
 MISREPORTED: Signatures = {
@@ -116,7 +130,10 @@ TABLE = (
     Row("empties_when_refusing", ONE_SLOT, EMPTIED_BEFORE),
     Row("dies_when_refusing", ONE_SLOT, DIED),
     Row("accepts_any_file", ONE_SLOT, ACCEPTED),
+    Row("poisons_when_refusing", ONE_SLOT, POISONED),
     Row("misreports_files", ONE_SLOT, MISREPORTED),
+    Row("misreports_saves", ONE_SLOT, SAVES_MISREPORTED),
+    Row("answers_another", ONE_SLOT, ANOTHER_ANSWERED, (KV,)),
     Row("restores_nothing", ONE_SLOT_CHAT, NOTHING_RESTORED),
     Row("claims_less", FOUR_SLOTS, LESS_CLAIMED, (OTHERS, IDLE)),
     Row("claims_more", FOUR_SLOTS, MORE_CLAIMED, (OTHERS, IDLE)),
