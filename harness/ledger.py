@@ -52,9 +52,9 @@ class SlotFileRow:
     ms: float
 
     @property
-    def speed(self) -> str:
-        """Bytes a second, in words; what the server takes for its own time."""
-        return f"{self.bytes / 1e3 / self.ms:.0f} MB/s" if self.ms else "-"
+    def megabytes_a_second(self) -> float:
+        """By the server's own clock."""
+        return self.bytes / 1e3 / self.ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

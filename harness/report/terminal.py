@@ -57,18 +57,22 @@ def _outcome(row: VerdictRow) -> tuple[str, ...]:
 
 
 def _slot_files(rows: Iterable[VerdictRow]) -> list[str]:
-    """How fast large slot files were saved and restored."""
-    lines = []
+    """How fast large slot files were saved and restored, each scenario's as one line."""
+    speeds: dict[tuple[str, ...], list[float]] = {}
     for row in rows:
-        speeds = [
-            f"{request.step} {request.file.speed}"
-            for request in row.requests
-            if request.file and request.file.bytes >= _LARGE_FILE
-        ]
-        if speeds:
-            where = " ".join(filter(None, [row.scenario, row.configuration]))
-            lines.append(f"slot files of {where} on {row.build}: {', '.join(speeds)}")
-    return lines
+        for request in row.requests:
+            if request.file and request.file.bytes >= _LARGE_FILE and request.file.ms:
+                key = (row.build, row.scenario, request.route)
+                speeds.setdefault(key, []).append(request.file.megabytes_a_second)
+    return [
+        f"slot files on {build}, {scenario}: {route} at {_span(found)} MB/s"
+        for (build, scenario, route), found in speeds.items()
+    ]
+
+
+def _span(numbers: Sequence[float]) -> str:
+    low, high = f"{min(numbers):.0f}", f"{max(numbers):.0f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _bugs(rows: Iterable[VerdictRow]) -> list[str]:

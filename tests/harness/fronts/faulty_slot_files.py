@@ -119,8 +119,8 @@ class Misreports(SlotFiles):
 
 
 def _other_kv(content: bytes) -> bytes:
-    """With other mantissas in the last third, which is of values alone (16-bit floats)."""
+    """With other mantissas in the last fifth: values of the last layer alone (16-bit floats)."""
     changed = bytearray(content)
-    for position in range(len(content) - 1, 2 * len(content) // 3, -2):
+    for position in range(len(content) - 1, 4 * len(content) // 5, -2):
         changed[position] ^= 3
     return bytes(changed)
