@@ -14,6 +14,17 @@ class State:
 
     tokens: tuple[int, ...] = field(repr=False)
     setting: Setting
+    answer: int = 0
+    """How many of the tokens were generated, after the prompt."""
+
+    def shares(self, prompt: Sequence[int], rewind: int | None = None) -> int:
+        """How many tokens it has in common with a prompt, at the beginning of both.
+
+        None where it had to be cut more than `rewind` tokens before the end of its own prompt.
+        """
+        shared = common_prefix(prompt, self.tokens)
+        kept = rewind is None or shared >= len(self.tokens) - self.answer - rewind
+        return shared if kept else 0
 
 
 @dataclass(slots=True)
@@ -64,24 +75,32 @@ class History:
         """
         return _reusable((*self._in_slot.values(), *self._anywhere), prompt, setting)
 
-    def relied_on(self, prompt: Sequence[int], setting: Setting, slot: int | None) -> int:
+    def relied_on(
+        self,
+        prompt: Sequence[int],
+        setting: Setting,
+        *,
+        slot: int | None = None,
+        rewind: int | None = None,
+    ) -> int:
         """Tokens of `prompt` that a user may rely on being reused.
 
         All that are possible; but where a slot is asked for, and there is no prompt cache to bring
-        anything to it, those that this slot has.
+        anything to it, those that this slot has. `rewind` is how far before the end of its prompt a
+        state can be resumed, in tokens; None for anywhere.
         """
-        if slot is None or self.prompt_cache:
-            return self.possible(prompt, setting)
-        state = self.in_slot(slot)
-        return _reusable((state,) if state else (), prompt, setting)
+        states = (*self._in_slot.values(), *self._anywhere)
+        if slot is not None and not self.prompt_cache:
+            state = self.in_slot(slot)
+            states = (state,) if state else ()
+        return _reusable(states, prompt, setting, rewind)
 
 
-def _reusable(states: Iterable[State], prompt: Sequence[int], setting: Setting) -> int:
-    longest = max(
-        (common_prefix(prompt, state.tokens) for state in states if state.setting == setting),
-        default=0,
-    )
-    return min(longest, len(prompt) - 1)
+def _reusable(
+    states: Iterable[State], prompt: Sequence[int], setting: Setting, rewind: int | None = None
+) -> int:
+    shared = (state.shares(prompt, rewind) for state in states if state.setting == setting)
+    return min(max(shared, default=0), len(prompt) - 1)
 
 
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 # A state that cannot be rewound resumes at a context checkpoint. llama-server sets one 4 tokens
 # before the end of a prompt, and one a micro-batch earlier.
+_LAST_CHECKPOINT = 4
 _CHECKPOINT_DISTANCE = 8
 
 
@@ -22,6 +23,11 @@ class Memory(StrEnum):
     def rewinds(self) -> bool:
         """Whether a state can be cut back to any of its prefixes."""
         return self is Memory.DENSE
+
+
+def furthest_rewind(memory: Memory, ubatch: int) -> int | None:
+    """How many tokens before the end of its prompt a state can still be resumed; None: anywhere."""
+    return None if memory.rewinds else ubatch + _LAST_CHECKPOINT
 
 
 def promised(possible: int, prompt: int, *, memory: Memory, ubatch: int) -> int:

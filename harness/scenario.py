@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,11 +16,19 @@ from harness.accounting import (
     violations,
 )
 from harness.client import Client, LoraField, Options
-from harness.errors import NotTestable, ReferenceTrouble, Refused, RequestError, ServerError
+from harness.errors import (
+    HarnessError,
+    NotTestable,
+    ReferenceTrouble,
+    Refused,
+    RequestError,
+    ServerError,
+)
 from harness.expect import Claim, Failure, Kind, Reuse
 from harness.history import History, State
 from harness.judge import Asked, Judge
 from harness.ledger import RequestRow, SlotFileRow
+from harness.memory import furthest_rewind
 from harness.prompts import Prompt, Route
 from harness.reference import send
 from harness.replies import CompletionReply, Reply, SlotFile, Timings
@@ -37,6 +46,9 @@ class NoField:
 NO_FIELD = NoField()
 
 T = TypeVar("T")
+
+_ROOM = 64 * 1024 * 1024
+"""Bytes on a disk with less than which a slot file may not be written."""
 
 Lora = Mapping[str, float] | NoField
 """What a request says of its adapters: scales by letter, `{}` for `[]`, or NO_FIELD."""
@@ -119,7 +131,8 @@ class Scenario(Stage):
             prompt_tokens=len(tokens),
         )
         reply, log = self._exchange(row, asked, stream=stream)
-        state = State((*tokens, *(t.id for t in reply.tokens[:-1])), setting)
+        generated = tuple(token.id for token in reply.tokens[:-1])
+        state = State((*tokens, *generated), setting, answer=len(generated))
         self._history.record(state, reply.id_slot if isinstance(reply, CompletionReply) else slot)
         self._judge_reply(row, asked, bounds, reply, log)
         return reply
@@ -180,11 +193,13 @@ class Scenario(Stage):
             slot_asked=slot,
             note=f"left with {len(state.tokens)} tokens",
         )
-        call = self._call if held else self._call_refusable
-        saved, log = call(
+        saved, log = self._call_refusable(
             row, lambda client, seconds: client.save_slot(slot, file, timeout=seconds)
         )
         if isinstance(saved, Refused):
+            _check_room(path.parent)
+            if held is not None:
+                self._end(row, saved, log)
             self._record(_with_refusal(row, saved), [], log)
             return False
         self._saved[file] = _SavedSlot(state, saved)
@@ -203,6 +218,7 @@ class Scenario(Stage):
         A file that was changed since it was saved, or has nothing in it, may be refused. The tokens
         before `damaged_at` (an index; -1 is the last one) are still what they were.
         """
+        assert file in self._saved, f"{file} was not saved here: s.refused(...) is for others"
         known = self._saved[file]
         row = replace(self._new_row(name, "restore"), slot_asked=slot)
         whole = damaged_at is None and known.state.tokens
@@ -213,7 +229,8 @@ class Scenario(Stage):
         if isinstance(restored, Refused):
             self._record(_with_refusal(row, restored), [], log)
             return False
-        self._history.record(replace(known.state, tokens=known.state.tokens[:damaged_at]), slot)
+        intact = known.state.tokens[:damaged_at]
+        self._history.record(replace(known.state, tokens=intact), slot)
         saved = known.reply if damaged_at is None else None
         failures = restored_violations(restored, id_slot=slot, saved=saved)
         self._record(_with_file(row, restored), failures, log)
@@ -287,16 +304,19 @@ class Scenario(Stage):
         assert reuse is not Claim.PROMISED or self._history.certain, (
             "nothing can be promised of a state that may have been overwritten: state the slots"
         )
+        memory, ubatch = self.bench.model.memory, self.bench.ubatch(self.config)
         possible = relied_on = 0
         if options.cache_prompt:
             possible = self._history.possible(tokens, setting)
-            relied_on = self._history.relied_on(tokens, setting, options.id_slot)
+            relied_on = self._history.relied_on(
+                tokens, setting, slot=options.id_slot, rewind=furthest_rewind(memory, ubatch)
+            )
         bounds = reuse.bounds(
             relied_on=relied_on,
             possible=possible,
             prompt=len(tokens),
-            memory=self.bench.model.memory,
-            ubatch=self.bench.ubatch(self.config),
+            memory=memory,
+            ubatch=ubatch,
         )
         return bounds, possible
 
@@ -358,6 +378,15 @@ class Scenario(Stage):
     def _id(self, letter: str) -> int:
         """llama-server numbers adapters in the order of its command line."""
         return list(self.adapters).index(letter)
+
+
+def _check_room(directory: Path) -> None:
+    """Raises `HarnessError` where it is the disk's fault that a slot file was not written."""
+    if shutil.disk_usage(directory).free < _ROOM:
+        raise HarnessError(
+            f"there is no room for slot files in {directory}",
+            hint="pytest's --basetemp=DIR puts them elsewhere",
+        )
 
 
 def _with_refusal(row: RequestRow, refusal: Refused) -> RequestRow:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import NoReturn, Self, TypeVar, Unpack
 
 from harness.bench import Bench
 from harness.client import Client
@@ -96,7 +96,10 @@ class Stage:
         self.config = self.bench.changed(self.config, **changes)
         self._check_alive(row)
         self.server.stop()
-        self._start()
+        try:
+            self._start()
+        except ServerExited as error:  # it has started before
+            self._end(row, error)
         self._record(row, [])
 
     def __enter__(self) -> Self:
@@ -131,8 +134,7 @@ class Stage:
         """What came of a call, which is still to be recorded. The scenario ends where it failed."""
         done, log = self._call_refusable(row, call)
         if isinstance(done, Refused):
-            self._record(row, [self._failure(done)], log)
-            raise _Ended from done
+            self._end(row, done, log)
         return done, log
 
     def _call_refusable(
@@ -150,9 +152,15 @@ class Stage:
                     done = refusal
             self.server.check_alive()
         except (RequestError, ServerExited) as error:
-            self._record(row, [self._failure(error)], log.since(start))
-            raise _Ended from error
+            self._end(row, error, log.since(start))
         return done, log.since(start)
+
+    def _end(
+        self, row: RequestRow, error: RequestError | ServerExited, log: LogSlice | None = None
+    ) -> NoReturn:
+        """Ends the scenario with this step."""
+        self._record(row, [self._failure(error)], log)
+        raise _Ended from error
 
     def _failure(self, error: RequestError | ServerExited) -> Failure:
         """What a request that got no proper answer says about the server."""
@@ -183,5 +191,4 @@ class Stage:
         try:
             self.server.check_alive()
         except ServerExited as error:
-            self._record(row, [self._failure(error)])
-            raise _Ended from error
+            self._end(row, error)

@@ -20,6 +20,13 @@ CACHE_RAM = 256
 """MiB of host-RAM prompt cache: room for every state of a scenario."""
 
 
+SIMILAR = 0.1
+"""A slot is used for a prompt that shares more than this of its own length with it.
+
+llama-server's own default; a conversation finds its slot by it.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Topology:
     """How many slots a server has, and whether they share one KV pool."""
@@ -74,6 +81,7 @@ def start(llama_scenario: MakeScenario, topology: Topology, route: Route) -> Sta
             "cache_ram": CACHE_RAM,
             "parallel": topology.parallel,
             "kv_unified": topology.kv_unified,
+            "slot_prompt_similarity": SIMILAR,
             **required,
         }
         return llama_scenario(route, adapters=adapters or {}, **fields)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-# A file starts with a magic number and a version; its last byte is of the last token's KV.
+# A file starts with a magic number, a version, and the number of numbers that list its tokens; its
+# last byte is of the last token's KV.
 _MAGIC_BYTES = 4
 
 
@@ -33,12 +35,35 @@ def change_magic(path: Path) -> None:
     path.write_bytes(bytes(byte ^ 0xFF for byte in content[:_MAGIC_BYTES]) + content[_MAGIC_BYTES:])
 
 
+def empty_cells(path: Path) -> None:
+    """Makes its KV one of no cells, while its tokens are as many as before."""
+    _write_number(path, _after_tokens(path) + 4, 0)
+
+
+def change_position(path: Path) -> None:
+    """Makes the first cell one of a position that none can have."""
+    _write_number(path, _after_tokens(path) + 8, 0xFFFFFFFF)
+
+
+def _after_tokens(path: Path) -> int:
+    """Where the KV begins: the number of streams, that of cells, and the position of each cell."""
+    (tokens,) = struct.unpack_from("<I", path.read_bytes(), 8)
+    return 12 + 4 * int(tokens)
+
+
+def _write_number(path: Path, at: int, number: int) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:at] + struct.pack("<I", number) + content[at + 4 :])
+
+
 NOTICEABLE: Mapping[str, Callable[[Path], None]] = {
     "missing": Path.unlink,
     "empty": empty,
     "half": halve,
     "last_byte": cut_last_byte,
     "magic": change_magic,
+    "cells": empty_cells,
+    "position": change_position,
 }
 """Damage that a server can notice without a checksum, by name."""
 

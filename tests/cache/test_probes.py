@@ -10,7 +10,7 @@ Each scenario first makes sure from token counts that the probe is of the kind i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,16 +18,11 @@ from harness.client import Options
 from harness.expect import Claim
 from harness.history import common_prefix
 from harness.prompts import Prompt, Route, prose
-from tests.cache.conftest import Start
+from tests.cache.conftest import SIMILAR, Start
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from harness.scenario import Scenario
-    from harness.server.config import ConfigFields
 
-SIMILAR = 0.1
-"""A slot is used for a prompt that shares more than this of its own length with it."""
 WHOLE = 0.9
 """A conversation of which more than this is shared goes on; the end may be tokenized otherwise."""
 KEPT = 0.5
@@ -38,19 +33,6 @@ TEMPLATE_HEAD = "<|user|>"
 SYSTEM = prose("system", 180).text
 MORE = " and then?"
 """What the user says in the next turn."""
-
-
-@pytest.fixture
-def start_similar(start: Start) -> Start:
-    """Scenarios on a server that takes `SIMILAR` for similar, as it does by itself."""
-
-    def start_similar(
-        adapters: Mapping[str, float] | None = None, **required: Unpack[ConfigFields]
-    ) -> Scenario:
-        fields: ConfigFields = {"slot_prompt_similarity": SIMILAR, **required}
-        return start(adapters, **fields)
-
-    return start_similar
 
 
 IDLE_SLOTS = pytest.mark.parametrize("idle_slots", [True, False], ids=["idle", "noidle"])
@@ -87,20 +69,20 @@ def shares(s: Scenario, one: Prompt, other: Prompt) -> int:
 
 
 @IDLE_SLOTS
-def test_health_check(start_similar: Start, route: Route, idle_slots: bool) -> None:
+def test_health_check(start: Start, route: Route, idle_slots: bool) -> None:
     """One probe between two turns."""
     conversation, probe = talk(route), health_check(route)
-    with start_similar(cache_idle_slots=idle_slots) as s:
+    with start(cache_idle_slots=idle_slots) as s:
         require_health_check(s, conversation, probe)
         answer = s.ask("turn 1", conversation)
         s.ask("probe", probe)
         s.ask("turn 2", conversation.then(answer.text, MORE), reuse=Claim.PROMISED)
 
 
-def test_health_checks_in_a_row(start_similar: Start, route: Route) -> None:
+def test_health_checks_in_a_row(start: Start, route: Route) -> None:
     """Several probes arrive between two turns: more than there are slots."""
     conversation = talk(route)
-    with start_similar() as s:
+    with start() as s:
         answer = s.ask("turn 1", conversation)
         for number in range(6):
             require_health_check(s, conversation, health_check(route, number))
@@ -108,10 +90,10 @@ def test_health_checks_in_a_row(start_similar: Start, route: Route) -> None:
         s.ask("turn 2", conversation.then(answer.text, MORE), reuse=Claim.PROMISED)
 
 
-def test_health_check_at_every_turn(start_similar: Start, route: Route) -> None:
+def test_health_check_at_every_turn(start: Start, route: Route) -> None:
     """A conversation of ten turns; each finds all of the turns before."""
     conversation = talk(route)
-    with start_similar() as s:
+    with start() as s:
         for turn in range(1, 11):
             reuse = Claim.ALLOWED if turn == 1 else Claim.PROMISED
             answer = s.ask(f"turn {turn}", conversation, reuse=reuse)
@@ -120,24 +102,24 @@ def test_health_check_at_every_turn(start_similar: Start, route: Route) -> None:
             conversation = conversation.then(answer.text, prose(f"turn {turn}", 40).text)
 
 
-def test_health_check_that_is_not_to_be_cached(start_similar: Start, route: Route) -> None:
+def test_health_check_that_is_not_to_be_cached(start: Start, route: Route) -> None:
     """`cache_prompt: false` and a single token, as a client asks that wants no conversation."""
     conversation, probe = talk(route), health_check(route)
-    with start_similar() as s:
+    with start() as s:
         require_health_check(s, conversation, probe)
         answer = s.ask("turn 1", conversation)
         s.ask("probe", probe, cache_prompt=False, n_predict=1)
         s.ask("turn 2", conversation.then(answer.text, MORE), reuse=Claim.PROMISED)
 
 
-def test_health_check_without_a_prompt_cache(start_similar: Start, route: Route) -> None:
+def test_health_check_without_a_prompt_cache(start: Start, route: Route) -> None:
     """Control: with nowhere else to keep it, what the probe displaces is lost.
 
     Only the head is left, and exactly that. Slot 0 is asked for, so that it is known where the
     probe goes.
     """
     conversation, probe = talk(route), health_check(route)
-    with start_similar(cache_ram=0) as s:
+    with start(cache_ram=0) as s:
         require_health_check(s, conversation, probe)
         answer = s.ask("turn 1", conversation, slot=0)
         s.ask("probe", probe, slot=0)
@@ -146,7 +128,7 @@ def test_health_check_without_a_prompt_cache(start_similar: Start, route: Route)
 
 
 @IDLE_SLOTS
-def test_title_request(start_similar: Start, idle_slots: bool) -> None:
+def test_title_request(start: Start, idle_slots: bool) -> None:
     """A probe with the same system prompt, which is most of what it leaves in the slot.
 
     The next turn shares enough with it to be given that slot, and the slot would be kept: no better
@@ -154,7 +136,7 @@ def test_title_request(start_similar: Start, idle_slots: bool) -> None:
     """
     conversation = prose("talk", 400).under(SYSTEM)
     probe = prose("title", 40).under(SYSTEM)
-    with start_similar(cache_idle_slots=idle_slots) as s:
+    with start(cache_idle_slots=idle_slots) as s:
         head = require_title_request(s, conversation, probe)
         s.require(head < KEPT * len(s.tokens(conversation)), "a system prompt of less than half")
         answer = s.ask("turn 1", conversation)
@@ -163,11 +145,11 @@ def test_title_request(start_similar: Start, idle_slots: bool) -> None:
 
 
 @IDLE_SLOTS
-def test_title_request_early(start_similar: Start, idle_slots: bool) -> None:
+def test_title_request_early(start: Start, idle_slots: bool) -> None:
     """The same while the system prompt is most of the conversation: the rest is not even saved."""
     conversation = prose("talk", 120).under(SYSTEM)
     probe = prose("title", 40).under(SYSTEM)
-    with start_similar(cache_idle_slots=idle_slots) as s:
+    with start(cache_idle_slots=idle_slots) as s:
         head = require_title_request(s, conversation, probe)
         s.require(head > KEPT * len(s.tokens(conversation)), "a system prompt of more than half")
         answer = s.ask("turn 1", conversation)
@@ -189,10 +171,10 @@ def require_title_request(s: Scenario, conversation: Prompt, probe: Prompt) -> i
     return head
 
 
-def test_summary_request(start_similar: Start) -> None:
+def test_summary_request(start: Start) -> None:
     """A probe that is the whole conversation and a question about it."""
     conversation = prose("talk", 400).under(SYSTEM)
-    with start_similar() as s:
+    with start() as s:
         answer = s.ask("turn 1", conversation)
         summary = conversation.then(answer.text, prose("sum up", 60).text)
         shared, length = shares(s, conversation, summary), len(s.tokens(conversation))
@@ -201,10 +183,10 @@ def test_summary_request(start_similar: Start) -> None:
         s.ask("turn 2", conversation.then(answer.text, MORE), reuse=Claim.PROMISED)
 
 
-def test_polling(start_similar: Start, route: Route) -> None:
+def test_polling(start: Start, route: Route) -> None:
     """What monitors ask all day is not even a request for an answer."""
     conversation = talk(route)
-    with start_similar(slots=True, metrics=True) as s:
+    with start(slots=True, metrics=True) as s:
         answer = s.ask("turn 1", conversation)
         for turn in (1, 2, 3):
             s.act(f"GET /health {turn}", lambda client, seconds: client.health(timeout=seconds))
@@ -219,12 +201,12 @@ def test_polling(start_similar: Start, route: Route) -> None:
     ("conversation_scale", "probe_scale"), [(0.0, 1.0), (0.5, 0.0)], ids=["probe", "conversation"]
 )
 def test_health_check_under_another_adapter(
-    start_similar: Start, route: Route, conversation_scale: float, probe_scale: float
+    start: Start, route: Route, conversation_scale: float, probe_scale: float
 ) -> None:
     """The probe has an adapter and the conversation none, and the other way round."""
     conversation, probe = talk(route), health_check(route)
     lora = {"A": conversation_scale}
-    with start_similar({"A": 0.0}) as s:
+    with start({"A": 0.0}) as s:
         require_health_check(s, conversation, probe)
         answer = s.ask("turn 1", conversation, lora=lora)
         s.ask("probe", probe, lora={"A": probe_scale})

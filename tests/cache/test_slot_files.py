@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Unpack
 import pytest
 
 from harness.client import Client
+from harness.errors import NotTestable
 from harness.expect import Claim
 from harness.history import common_prefix
 from harness.models.synthetic.store import stranger
@@ -189,7 +190,8 @@ def test_file_of_a_larger_context(start_with_files: Start, topology: Topology) -
     context = 768 * topology.parallel
     with start_with_files(ctx_size=context, slots=True) as s:
         slots = s.act("GET /slots", lambda client, seconds: client.slots(timeout=seconds))
-        larger = prose("larger", slots[0].n_ctx + 100)
+        characters_a_token = len(P.text) / len(s.tokens(P))
+        larger = prose("larger", int((slots[0].n_ctx + 100) * characters_a_token))
         elsewhere = 2 * context
         fits = slots[0].n_ctx < len(s.tokens(larger)) < elsewhere
         s.require(fits, f"a prompt that fits into {elsewhere} tokens and not into a slot here")
@@ -233,8 +235,8 @@ def test_changed_token(start_with_files: Start, asked: str) -> None:
         tokens, others = s.tokens(P), s.tokens(changed)
         at = common_prefix(tokens, others)
         s.require(tokens[at + 1 :] == others[at + 1 :], "texts that differ by one token")
-        listed = replace_tokens(s.slot_file("p"), tokens, others)
-        s.require(listed, "a slot file that lists its tokens")
+        if not replace_tokens(s.slot_file("p"), tokens, others):
+            raise NotTestable("needs a build whose slot files list their tokens")
         s.restart()
         s.restore("restore", slot=0, file="p", damaged_at=at)
         s.ask(asked, P if asked == "original" else changed, slot=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -65,3 +66,13 @@ def test_tokens_that_are_listed_twice(path: Path) -> None:
 def test_as_many_tokens_as_before(path: Path) -> None:
     assert not replace_tokens(path, TOKENS, TOKENS[:2])
     assert path.read_bytes() == CONTENT
+
+
+def test_cells_and_positions(path: Path) -> None:
+    """After the list of tokens: streams, cells, and the position of the first cell."""
+    header = struct.pack("<4sII", b"GGSQ", 2, len(TOKENS)) + np.asarray(TOKENS, "<i4").tobytes()
+    path.write_bytes(header + struct.pack("<III", 1, 3, 0) + b"KV")
+    NOTICEABLE["cells"](path)
+    assert path.read_bytes() == header + struct.pack("<III", 1, 0, 0) + b"KV"
+    NOTICEABLE["position"](path)
+    assert path.read_bytes() == header + struct.pack("<III", 1, 0, 0xFFFFFFFF) + b"KV"

@@ -105,10 +105,24 @@ def test_a_slot_is_relied_on_for_what_it_has(
     history.record(State((1, 2, 3, 4), NONE), 0)
     history.record(State((1, 9, 9), NONE), 1)
     assert history.possible((1, 2, 3, 4, 5), NONE) == 4
-    assert history.relied_on((1, 2, 3, 4, 5), NONE, slot) == relied_on
+    assert history.relied_on((1, 2, 3, 4, 5), NONE, slot=slot) == relied_on
 
 
 def test_a_slot_that_was_never_used_has_nothing() -> None:
     history = History(slots=2, prompt_cache=False)
     history.record(State((1, 2, 3), NONE), 0)
-    assert history.relied_on((1, 2, 3, 4), NONE, 1) == 0
+    assert history.relied_on((1, 2, 3, 4), NONE, slot=1) == 0
+
+
+@pytest.mark.parametrize(
+    ("shared", "rewind", "relied_on"), [(8, 2, 8), (6, 2, 6), (5, 2, 0), (5, None, 5)]
+)
+def test_what_cannot_be_rewound_is_not_relied_on(
+    shared: int, rewind: int | None, relied_on: int
+) -> None:
+    """A prompt of 8 tokens and an answer of 2: with a rewind of 2 it may be cut down to 6."""
+    history = History(slots=1, prompt_cache=True)
+    history.record(State(tuple(range(10)), NONE, answer=2), 0)
+    prompt = (*range(shared), 90, 91, 92)
+    assert history.relied_on(prompt, NONE, rewind=rewind) == relied_on
+    assert history.possible(prompt, NONE) == shared

@@ -15,7 +15,7 @@ import pytest
 
 from harness.bench import Bench
 from harness.client import Client, Options
-from harness.errors import NotTestable, ReferenceTrouble
+from harness.errors import HarnessError, NotTestable, ReferenceTrouble, Refused
 from harness.expect import Claim
 from harness.prompts import Route, prose
 from harness.reference import Reference
@@ -305,6 +305,32 @@ def test_a_crash_before_a_restart(make: Make) -> None:
         end(s.server.pid, signal.SIGSEGV)
         s.restart()
     assert scenario.signature() == ("restart 1: crash",)
+
+
+def test_a_server_that_does_not_start_again(make_with_files: Make) -> None:
+    """It did before: what it finds now has ended it."""
+    scenario = make_with_files()
+    with pytest.raises(ScenarioFailed), scenario as s:
+        s.ask("P", P)
+        s.restart(cache_type_k="nonsense")
+    assert scenario.signature() == ("restart 1: crash",)
+
+
+def test_a_full_disk_is_nobodys_fault(
+    make_with_files: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = SimpleNamespace(free=4096)
+    monkeypatch.setattr("harness.scenario.shutil.disk_usage", lambda path: full)
+    refusal = Refused(500, "Unable to save slot", request="save")
+
+    def refuse(*args: object, **options: object) -> None:
+        raise refusal
+
+    monkeypatch.setattr(Client, "save_slot", refuse)
+    scenario = make_with_files()
+    with pytest.raises(HarnessError, match="no room for slot files"), scenario as s:
+        s.ask("P", P)
+        s.save("save", slot=0, file="p")
 
 
 def test_what_must_be_refused(make_with_files: Make) -> None:
