@@ -128,6 +128,10 @@ class Client:
             body |= {"logprobs": True, "top_logprobs": options.n_probs}
         return self._openai("/v1/chat/completions", body, stream, timeout)
 
+    def embedding(self, text: str, *, timeout: float = DEFAULT_SECONDS) -> None:
+        """`POST /embedding`, for what it does to the server: the numbers are not read."""
+        self._json("POST", "/embedding", {"content": text}, timeout)
+
     def tokenize(
         self, text: str, *, special: bool = True, timeout: float = DEFAULT_SECONDS
     ) -> tuple[int, ...]:

@@ -49,6 +49,7 @@ class ServerConfig:
     device: str | None = None
     gpu_layers: int | None = None
     cache_prompt: bool | None = None
+    embeddings: bool | None = None
     warmup: bool | None = False
     fit: str | None = "off"
     offline: bool | None = True
@@ -84,6 +85,7 @@ class ConfigFields(TypedDict, total=False):
     device: str
     gpu_layers: int
     cache_prompt: bool
+    embeddings: bool
     slots: bool
     metrics: bool
 
@@ -126,6 +128,7 @@ FLAGS: Mapping[str, Flag] = {
     "device": Flag("--device"),
     "gpu_layers": Flag("--n-gpu-layers"),
     "cache_prompt": Flag("--cache-prompt", off="--no-cache-prompt"),
+    "embeddings": Flag("--embeddings"),
     "warmup": Flag("--warmup", off="--no-warmup", optional=True),
     "fit": Flag("--fit", optional=True),
     "offline": Flag("--offline", optional=True),

@@ -112,6 +112,15 @@ def test_health_check_that_is_not_to_be_cached(start: Start, route: Route) -> No
         s.ask("turn 2", conversation.then(answer.text, MORE), reuse=Claim.PROMISED)
 
 
+def test_embedding_request(start: Start, route: Route) -> None:
+    """A text to be embedded has nothing to do with the conversation, but is given a slot too."""
+    conversation, text = talk(route), prose("embed", 60).text
+    with start(embeddings=True) as s:
+        answer = s.ask("turn 1", conversation)
+        s.act("embed", lambda client, seconds: client.embedding(text, timeout=seconds))
+        s.ask("turn 2", conversation.then(answer.text, MORE), reuse=Claim.PROMISED)
+
+
 def test_health_check_without_a_prompt_cache(start: Start, route: Route) -> None:
     """Control: with nowhere else to keep it, what the probe displaces is lost.
 

@@ -44,6 +44,8 @@ class Fault:
     """Changes a reply."""
     after: Callable[[Fleet, Turn], None] = lambda fleet, turn: None
     """Does something once a reply is known."""
+    embeds_aside: bool = True
+    """Embeddings come from a real server of their own, and cost the others nothing."""
     uncached: Callable[[Body], Body] = lambda request: request
     """Changes a request that says `cache_prompt: false`, where there is a prompt cache."""
     other: Callable[[Fleet, str, Answer], Answer] = lambda fleet, path, answer: answer
@@ -238,6 +240,7 @@ FAULTS: Mapping[str, Fault] = {
     "hangs": Fault(reply=_none_to_the_third),
     "refuses": Fault(reply=_refusal_of_the_third),
     "looks_in_the_slot_only": Fault(command_line=_similar_slots),
+    "embeds_in_the_slot": Fault(embeds_aside=False),
     "erases_when_looked_at": Fault(command_line=_slot_files, other=_erase_when_looked_at),
     "reuses_uncached": Fault(uncached=_cached_all_the_same),
     "usage_disagrees": Fault(reply=_one_too_many_in_usage),
@@ -258,5 +261,6 @@ FAULTS: Mapping[str, Fault] = {
 }
 """Every fault by its name.
 
-`ignores_adapters_in_cache` and `looks_in_the_slot_only` are the real server's own behaviour.
+`ignores_adapters_in_cache`, `looks_in_the_slot_only` and `embeds_in_the_slot` are the real server's
+own behaviour.
 """

@@ -223,7 +223,7 @@ class Fleet:
     def __init__(self, program: str, line: CommandLine) -> None:
         self._program = program
         self.line = line
-        self._servers: dict[Scales, RealServer] = {}
+        self._servers: dict[tuple[str, Scales], RealServer] = {}
 
     def start(self) -> None:
         """Starts the first server."""
@@ -234,19 +234,28 @@ class Fleet:
         """The server with the scales of the command line."""
         return self.server(self.line.scales)
 
+    @property
+    def aside(self) -> RealServer:
+        """One more of the same scales, for what is to leave the others alone."""
+        return self._started("aside", self.line.scales)
+
     def server(self, scales: Scales) -> RealServer:
         """The server with these scales."""
-        if scales not in self._servers:
+        return self._started("", scales)
+
+    def _started(self, purpose: str, scales: Scales) -> RealServer:
+        key = purpose, scales
+        if key not in self._servers:
             # Relative to the working directory: a UNIX socket's path may have 107 characters.
             path = f"{os.getpid()}.{len(self._servers)}.sock"
             command = [self._program, *self.line.under(scales, path)]
-            self._servers[scales] = RealServer(command, path, self._died)
-            self._servers[scales].wait_until_ready()
-        return self._servers[scales]
+            self._servers[key] = RealServer(command, path, self._died)
+            self._servers[key].wait_until_ready()
+        return self._servers[key]
 
     def scales_of(self, server: RealServer) -> Scales:
         """The scales that a server has."""
-        return next(scales for scales, known in self._servers.items() if known is server)
+        return next(scales for (_, scales), known in self._servers.items() if known is server)
 
     def running(self) -> tuple[RealServer, ...]:
         """Every server started so far."""

@@ -79,7 +79,9 @@ class Front:
             return self._adapters(json.loads(content) if method == "POST" else None)
         if (action := _SLOT_ACTION.fullmatch(path)) and self._keeps_files:
             return self._slot_action(int(action[1]), action[2], json.loads(content))
-        answer = self._fleet.first.request(method, path, content or None)
+        embeds = path == "/embedding" and self._fault.embeds_aside
+        server = self._fleet.aside if embeds else self._fleet.first
+        answer = server.request(method, path, content or None)
         return self._fault.other(self._fleet, path, answer)
 
     @property

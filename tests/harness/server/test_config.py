@@ -48,6 +48,7 @@ SPELLINGS = """
 -dev --device
 -ngl --gpu-layers --n-gpu-layers
 --cache-prompt --no-cache-prompt
+--embeddings
 --warmup --no-warmup
 -fit --fit
 --offline
@@ -120,6 +121,7 @@ WORDS: dict[str, list[tuple[object, tuple[str, ...]]]] = {
     "device": [("none", ("--device", "none"))],
     "gpu_layers": [(0, ("--n-gpu-layers", "0"))],
     "cache_prompt": [(True, ("--cache-prompt",)), (False, ("--no-cache-prompt",))],
+    "embeddings": [(True, ("--embeddings",)), (False, ())],
     "warmup": [(True, ("--warmup",)), (False, ("--no-warmup",))],
     "fit": [("off", ("--fit", "off"))],
     "offline": [(True, ("--offline",)), (False, ())],
@@ -193,6 +195,12 @@ def test_a_convenience_is_left_out_where_the_build_lacks_it(flag: str) -> None:
         "--fit": {"--fit"},  # "off" is still there: --log-colors has it too
     }.get(flag, {flag})
     assert lacking(config, build) == ()
+
+
+def test_a_convenience_that_a_scenario_is_about_is_needed() -> None:
+    config, build = ServerConfig(model=MODEL), capabilities(without=("--metrics",))
+    assert lacking(config, build, required=("metrics",)) == ("--metrics",)
+    assert lacking(config, build, required=("slots",)) == ()
 
 
 def test_the_value_of_a_convenience_goes_with_it() -> None:

@@ -26,6 +26,7 @@ TITLE = "test_title_request"
 EARLY = "test_title_request_early"
 SUMMARY = "test_summary_request"
 POLLING = "test_polling"
+EMBEDDING = "test_embedding_request"
 ADAPTER = "test_health_check_under_another_adapter"
 
 TURNS = tuple(f"turn {number}" for number in range(1, 11))
@@ -39,6 +40,7 @@ PROMISES: Mapping[str, tuple[str, ...]] = {
     EARLY: ("turn 2",),
     SUMMARY: ("probe", "turn 2"),
     POLLING: ("turn 2",),
+    EMBEDDING: ("turn 2",),
     ADAPTER: ("turn 2",),
 }
 """The steps of which something is promised; in the control, no more than the head."""
@@ -53,15 +55,16 @@ MORE_CLAIMED: Signatures = {
     # A fault leaves alone what is not to be cached.
     NOT_CACHED: stale("turn 1", "turn 2"),
     POLLING: stale("turn 1", "turn 2"),
+    EMBEDDING: stale("turn 1", "turn 2"),
 }
 
 # With one slot, what the probe leaves there is all there is. The control has no prompt cache
-# anyway; a summary goes on from the conversation, and the next turn from the summary; nobody but
-# the conversation asks under its own adapter.
+# anyway; a summary goes on from the conversation, and the next turn from the summary; embeddings
+# come from elsewhere; nobody but the conversation asks under its own adapter.
 NO_PROMPT_CACHE: Signatures = {
     name: signature
     for name, signature in EVERY_PROMISE_LOST.items()
-    if name not in (CONTROL, SUMMARY, POLLING, ADAPTER)
+    if name not in (CONTROL, SUMMARY, POLLING, EMBEDDING, ADAPTER)
 }
 
 ONLY_THE_SLOT: Signatures = {TITLE: lost("turn 2"), EARLY: lost("turn 2")}
@@ -85,6 +88,12 @@ TABLE = (
         ONE_SLOT,
         ONLY_THE_SLOT,
         known_bug=(f"test_probes.py::{TITLE}", f"{ONE_SLOT}-idle"),
+    ),
+    Row(
+        "embeds_in_the_slot",
+        ONE_SLOT,
+        {EMBEDDING: lost("turn 2")},
+        known_bug=(f"test_probes.py::{EMBEDDING}", ONE_SLOT),
     ),
     Row("erases_when_looked_at", ONE_SLOT, {POLLING: lost("turn 2")}),
     Row("drops_lora", ONE_SLOT, LORA_DROPPED),
