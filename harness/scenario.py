@@ -140,8 +140,9 @@ class Scenario(Stage):
     def act(self, name: str, call: Callable[[Client, float], T]) -> T:
         """Does something else with the server, as a step of its own.
 
-        `call` gets the client and the seconds left. A refusal or a crash is the step's failure. It
-        must not ask for an answer, nor change a slot: that would not be known to the scenario.
+        `call` gets the client and the seconds left. A refusal or a crash is the step's failure. The
+        scenario does not learn of states and answers: no request for tokens, and without a prompt
+        cache nothing that uses a slot.
         """
         row = self._new_row(name)
         done, log = self._call(row, call)
