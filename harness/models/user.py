@@ -8,10 +8,11 @@ from pathlib import Path
 from harness.errors import UsageProblem
 from harness.files import sha256_of
 from harness.memory import Memory
-from harness.models.gguf_header import Scalar, read_metadata
+from harness.models.gguf_header import Header, Scalar, read_header
 from harness.models.spec import Model, ModelFile
 
-_ARCHITECTURE = "general.architecture"
+ARCHITECTURE = "general.architecture"
+"""The key of what a model, or the model an adapter is for, is."""
 LETTERS = "AB"
 """Adapters are called by these in scenarios."""
 
@@ -23,23 +24,23 @@ def user_model(path: Path, loras: Sequence[Path]) -> Model:
     """
     if len(loras) > len(LETTERS):
         raise UsageProblem(f"--llama-lora was given {len(loras)} times; scenarios use at most two")
-    metadata = _metadata(path, "--llama-model")
+    metadata = checked_header(path, f"--llama-model={path}").metadata
     if metadata.get("general.type") == "adapter":
         raise UsageProblem(f"{path} is an adapter, not a model", hint="pass it as --llama-lora")
     for lora in loras:
-        adapter = _metadata(lora, "--llama-lora")
+        adapter = checked_header(lora, f"--llama-lora={lora}").metadata
         if adapter.get("adapter.type") != "lora":
             raise UsageProblem(f"{lora} is not a LoRA adapter", hint="convert_lora_to_gguf.py")
-        if adapter.get(_ARCHITECTURE) != metadata.get(_ARCHITECTURE):
+        if adapter.get(ARCHITECTURE) != metadata.get(ARCHITECTURE):
             raise UsageProblem(
-                f"{lora} is for a model of architecture {adapter.get(_ARCHITECTURE)}, "
-                f"{path.name} is {metadata.get(_ARCHITECTURE)}"
+                f"{lora} is for a model of architecture {adapter.get(ARCHITECTURE)}, "
+                f"{path.name} is {metadata.get(ARCHITECTURE)}"
             )
     return Model(
         name=path.name,
-        file=ModelFile(path.resolve(), sha256_of(path)),
+        file=ModelFile(path.absolute(), sha256_of(path)),
         adapters={
-            letter: ModelFile(lora.resolve(), sha256_of(lora))
+            letter: ModelFile(lora.absolute(), sha256_of(lora))
             for letter, lora in zip(LETTERS, loras, strict=False)
         },
         memory=_memory(metadata),
@@ -47,21 +48,25 @@ def user_model(path: Path, loras: Sequence[Path]) -> Model:
     )
 
 
-def _metadata(path: Path, option: str) -> dict[str, Scalar | None]:
+def checked_header(path: Path, shown: str) -> Header:
+    """The header of a person's GGUF file, which they call `shown`.
+
+    Raises `UsageProblem` for a file that is missing, cut short, or something else.
+    """
     if not path.is_file():
-        raise UsageProblem(f"{option}={path}: no such file")
+        raise UsageProblem(f"{shown}: no such file")
     try:
-        return read_metadata(path)
+        return read_header(path)
     except ValueError as error:
         raise UsageProblem(
-            f"{option}={path} is not a whole GGUF file: {error}", hint="was the download cut short?"
+            f"{shown} is not a whole GGUF file: {error}", hint="was the download cut short?"
         ) from None
     except OSError as error:
-        raise UsageProblem(f"{option}={path} cannot be read: {error.strerror}") from None
+        raise UsageProblem(f"{shown} cannot be read: {error.strerror}") from None
 
 
 def _memory(metadata: dict[str, Scalar | None]) -> Memory:
-    architecture = metadata.get(_ARCHITECTURE)
+    architecture = metadata.get(ARCHITECTURE)
     names = {name.removeprefix(f"{architecture}.") for name in metadata}
     if any(name.startswith(("ssm.", "wkv.", "shortconv.")) for name in names):
         # A model of both has a number of heads; some write 0 for none, some nothing at all.

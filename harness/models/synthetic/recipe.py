@@ -49,13 +49,13 @@ def write_model(recipe: Recipe, path: Path) -> None:
     _finish(writer)
 
 
-def write_adapter(recipe: Recipe, letter: str, path: Path) -> None:
-    """Writes one LoRA adapter."""
-    writer = gguf.GGUFWriter(path, recipe.architecture)
+def write_lora(path: Path, architecture: str, lora: Lora, *, alpha: float) -> None:
+    """Writes a LoRA adapter for models of an architecture."""
+    writer = gguf.GGUFWriter(path, architecture)
     writer.add_type("adapter")
     writer.add_string("adapter.type", "lora")
-    writer.add_float32("adapter.lora.alpha", recipe.adapter_alpha)
-    for name, (down, up) in recipe.adapters[letter].items():
+    writer.add_float32("adapter.lora.alpha", alpha)
+    for name, (down, up) in lora.items():
         writer.add_tensor(f"{name}.lora_a", down)
         writer.add_tensor(f"{name}.lora_b", up)
     _finish(writer)

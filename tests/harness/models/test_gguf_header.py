@@ -8,7 +8,7 @@ from pathlib import Path
 import gguf
 import pytest
 
-from harness.models.gguf_header import read_metadata
+from harness.models.gguf_header import read_header
 from harness.models.synthetic.store import generated
 
 MODEL = generated().file.path
@@ -21,7 +21,7 @@ def test_it_agrees_with_the_gguf_package() -> None:
         for name, field in fields.items()
         if not name.startswith("GGUF.")
     }
-    assert read_metadata(MODEL) == expected
+    assert read_header(MODEL).metadata == expected
 
 
 def test_every_type_is_read(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_every_type_is_read(tmp_path: Path) -> None:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
-    found = read_metadata(path)
+    found = read_header(path).metadata
     assert {found[f"{sign}int{bits}"] for sign in ("", "u") for bits in (8, 16, 32, 64)} == {7}
     assert (found["float32"], found["float64"], found["bool"]) == (0.5, 0.25, True)
     assert (found["string"], found["last"]) == ("text", "end")
@@ -52,7 +52,7 @@ def test_every_cut_is_noticed(tmp_path: Path) -> None:
     for length in (*range(0, 6000, 97), len(whole) - 1):
         path.write_bytes(whole[:length])
         with pytest.raises(ValueError, match=r"it is empty|it ends|it does not begin|are missing"):
-            read_metadata(path)
+            read_header(path)
 
 
 def test_no_damage_of_the_header_is_a_surprise(tmp_path: Path) -> None:
@@ -64,11 +64,11 @@ def test_no_damage_of_the_header_is_a_surprise(tmp_path: Path) -> None:
         damaged[position] ^= 0xFF
         path.write_bytes(damaged)
         with contextlib.suppress(ValueError):
-            read_metadata(path)
+            read_header(path)
 
 
 def test_a_file_of_another_kind(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_text("GGML and more text")
     with pytest.raises(ValueError, match="does not begin as one"):
-        read_metadata(path)
+        read_header(path)

@@ -12,7 +12,7 @@ from harness.answers import wrong_cell
 from harness.bench import Bench
 from harness.client import Options
 from harness.errors import UsageProblem
-from harness.models.gguf_header import read_metadata
+from harness.models.gguf_header import read_header
 from harness.models.synthetic import cells, dense, store
 from harness.models.synthetic.store import generated, stranger
 from harness.models.synthetic.weights import noise, signs
@@ -36,7 +36,7 @@ def test_bytes_are_pinned(tmp_path: Path) -> None:
 
 def test_a_stranger_has_another_number_of_layers(tmp_path: Path) -> None:
     layers = [
-        read_metadata(path)["llama.block_count"]
+        read_header(path).metadata["llama.block_count"]
         for path in (generated(directory=tmp_path).file.path, stranger(tmp_path).path)
     ]
     assert layers == [2, 3]
