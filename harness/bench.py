@@ -56,7 +56,9 @@ class Bench:
         """
         missing = [letter for letter in adapters if letter not in self.model.adapters]
         if missing:
-            raise NotTestable(f"needs adapter {', '.join(missing)}: see --llama-lora")
+            raise NotTestable(
+                f"needs adapter {', '.join(missing)}: see --llama-lora and llama-harness make-lora"
+            )
         loaded = tuple(
             LoadedAdapter(self.model.adapters[letter].path, scale)
             for letter, scale in adapters.items()

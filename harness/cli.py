@@ -7,7 +7,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,25 +15,33 @@ from harness import __version__
 from harness.builds.build import examine
 from harness.builds.origin import locate
 from harness.errors import HarnessError, UsageProblem
+from harness.models.random_lora import make_random_lora
 from harness.models.synthetic.store import generated
 
-EXIT_FAILED, EXIT_USAGE = 1, 4
+EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 4, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; its exit code."""
     arguments = parser().parse_args(argv)
+    return exit_code("llama-harness", lambda: arguments.run(arguments))
+
+
+def exit_code(program: str, command: Callable[[], int]) -> int:
+    """What a command returns; where it raises one of our errors, that is said in one line."""
     try:
-        code: int = arguments.run(arguments)
+        return command()
     except HarnessError as error:
-        print(f"llama-harness: {error}", file=sys.stderr)
+        print(f"{program}: {error}", file=sys.stderr)
         return EXIT_USAGE if isinstance(error, UsageProblem) else EXIT_FAILED
-    return code
+    except KeyboardInterrupt:
+        print(f"{program}: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    top = _Parser(
+    top = Parser(
         prog="llama-harness",
         description="Helpers around the regression suite; the suite itself runs by pytest.",
     )
@@ -51,10 +59,18 @@ def parser() -> argparse.ArgumentParser:
     )
     model.add_argument("--dir", type=Path, help="write it below this directory, not the cache")
     model.set_defaults(run=_model)
+
+    lora = commands.add_parser(
+        "make-lora", help="write a random LoRA adapter for a model, and print where it is"
+    )
+    lora.add_argument("model", type=Path, metavar="MODEL.gguf")
+    lora.add_argument("--out", type=Path, help="default: MODEL-lora-SEED.gguf, here")
+    lora.add_argument("--seed", default="A", help="another one makes another adapter (default: A)")
+    lora.set_defaults(run=_make_lora)
     return top
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """Usage errors have the same exit code as everywhere in the harness."""
 
     def error(self, message: str) -> NoReturn:
@@ -73,4 +89,12 @@ def _model(arguments: argparse.Namespace) -> int:
     model = generated(directory=arguments.dir)
     scaled = ",".join(f"{adapter.path}:0" for adapter in model.adapters.values())
     print(shlex.join(["--model", str(model.file.path), "--lora-scaled", scaled]))
+    return 0
+
+
+def _make_lora(arguments: argparse.Namespace) -> int:
+    model: Path = arguments.model
+    path = arguments.out or Path(f"{model.stem}-lora-{arguments.seed}.gguf")
+    make_random_lora(model, path, seed=arguments.seed)
+    print(path)
     return 0
