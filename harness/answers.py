@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from harness.oracle import CellOracle, describe
 from harness.replies import Reply, TokenProbs
@@ -13,6 +14,7 @@ BASE_TOLERANCE = 2e-3
 
 _NOISE_FACTOR = 8.0
 _SIGNAL_FACTOR = 4.0
+_BASE_FACTOR = 16.0
 # Differences far down the distribution are numerical dust.
 _RELEVANT_LOGPROB = -10.0
 
@@ -22,27 +24,38 @@ class Tolerance:
     """How far the logprobs of a right answer may be from a cold run's, in nats.
 
     `noise` is the largest difference seen on a control where reuse was right, `signal` the
-    smallest that another adapter setting makes. Without a control the base tolerance holds.
+    smallest that another adapter setting or another text makes. Without a control the base
+    tolerance holds.
     """
 
     noise: float = 0.0
     signal: float = float("inf")
+    base: float = BASE_TOLERANCE
+    """Smaller differences are noise, whatever the control showed."""
+
+    @classmethod
+    def of_control(cls, noise: float, signal: float, *, exact: bool) -> Self:
+        """The tolerance that a control's noise and signal allow; `exact` of generated models.
+
+        On a real model most right answers are a cold run's to the last bit, and a few are far from
+        it: a control may have seen none of these. What is far below any signal does not count.
+        """
+        return cls(noise, signal, BASE_TOLERANCE if exact else signal / _BASE_FACTOR)
 
     @property
     def limit(self) -> float:
         """Differences beyond this are no noise."""
-        return max(BASE_TOLERANCE, _NOISE_FACTOR * self.noise)
+        return max(self.base, _NOISE_FACTOR * self.noise)
 
     @property
     def tells(self) -> bool:
         """Whether another setting is surely beyond the limit, so that answers can be judged."""
         return self.limit * _SIGNAL_FACTOR <= self.signal
 
-    def __str__(self) -> str:
-        if self == Tolerance():
-            return f"{self.limit:.1e}"
-        measured = f"noise {self.noise:.1e}, other adapters {self.signal:.1e}"
-        return f"{self.limit:.1e} (control: {measured})"
+    @property
+    def measured(self) -> bool:
+        """Whether there was a control."""
+        return self != Tolerance()
 
 
 def difference(cold: TokenProbs, warm: TokenProbs) -> float:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.accounting import violations
-from harness.answers import other_text, unlike_cold, wrong_cell
+from harness.answers import Tolerance, difference, other_text, unlike_cold, wrong_cell
 from harness.bench import Bench
 from harness.client import Options
 from harness.errors import ReferenceTrouble
 from harness.expect import Failure, Kind
+from harness.ledger import ColdRow
 from harness.prompts import Prompt, Route
 from harness.replies import Reply
 from harness.server.config import ServerConfig
@@ -18,6 +19,7 @@ from harness.stopwatch import Stopwatch
 
 NOT_JUDGED = "not judged"
 """How answers were judged that could not be."""
+_BLIND = f"{NOT_JUDGED}: noise hides what other adapters do"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,16 @@ class Asked:
     """The prompt's length by `/tokenize`."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What was found out about an answer."""
+
+    by: str
+    """How it was judged."""
+    cold: ColdRow | None = None
+    wrong: tuple[Failure, ...] = ()
+
+
 @dataclass(slots=True)
 class Judge:
     """Says of the answers of one scenario whether they are right."""
@@ -43,14 +55,15 @@ class Judge:
     watch: Stopwatch
     """Of the time that cold runs may take."""
 
-    def answer(self, asked: Asked, reply: Reply, config: ServerConfig) -> tuple[str, list[Failure]]:
-        """How the answer of a server with this configuration was judged, and what is wrong with it.
+    def answer(self, asked: Asked, reply: Reply, config: ServerConfig) -> Judgement:
+        """What is wrong with the answer of a server with this configuration.
 
         Raises `ReferenceTrouble` where there is nothing to judge it by.
         """
         if not reply.tokens:
-            return NOT_JUDGED, [Failure(Kind.ACCOUNTING, "the reply reports no probabilities")]
-        by, texts = [], []
+            silent = Failure(Kind.ACCOUNTING, "the reply reports no probabilities")
+            return Judgement(by=NOT_JUDGED, wrong=(silent,))
+        by, texts, cold = [], [], None
         oracle = self.bench.model.oracle
         if oracle is not None:
             by.append("cell")
@@ -58,25 +71,25 @@ class Judge:
             texts.append(other_text(oracle, reply))
         if self.compare_cold:
             with self.watch:
-                how, text = self._against_cold(asked, reply, config)
-            by.append(how)
+                cold, text = self._against_cold(asked, reply, config)
+            by.append(_BLIND if cold.apart is None else "cold run")
             texts.append(text)
-        failures = [Failure(Kind.WRONG_ANSWER, text) for text in texts if text]
-        return "; ".join(by) or NOT_JUDGED, failures
+        wrong = tuple(Failure(Kind.WRONG_ANSWER, text) for text in texts if text)
+        return Judgement(by="; ".join(by) or NOT_JUDGED, cold=cold, wrong=wrong)
 
     def _against_cold(
         self, asked: Asked, reply: Reply, config: ServerConfig
-    ) -> tuple[str, str | None]:
-        """How the answer compares with a cold run's: by what tolerance, and what is wrong."""
+    ) -> tuple[ColdRow, str | None]:
+        """How the answer compares with a cold run's, and what is wrong with it."""
         reference = self.bench.reference(config)
         tolerance = reference.tolerance(self.watch.left)
+        row = _row(tolerance)
         if not tolerance.tells:
-            blind = f"{NOT_JUDGED}: noise hides what other adapters do, {tolerance}"
             if self.bench.model.oracle is not None:
                 # On a generated model other adapters make a difference of many nats: such noise
                 # is no noise.
-                raise ReferenceTrouble(f"the control is {blind}")
-            return blind, None
+                raise ReferenceTrouble(f"the control is {_BLIND}, {row}")
+            return row, None
         n_predict = asked.options.n_predict
         cold = reference.cold(
             asked.route, asked.prompt, asked.setting, self.watch.left, n_predict=n_predict
@@ -84,4 +97,11 @@ class Judge:
         broken = violations(cold, prompt_tokens=asked.prompt_tokens, n_predict=n_predict)
         if broken:
             raise ReferenceTrouble(f"cold run: {broken[0].message}")
-        return f"cold run, within {tolerance}", unlike_cold(cold, reply, tolerance)
+        apart = difference(cold.tokens[0], reply.tokens[0])
+        return replace(row, apart=apart), unlike_cold(cold, reply, tolerance)
+
+
+def _row(tolerance: Tolerance) -> ColdRow:
+    if not tolerance.measured:
+        return ColdRow(limit=tolerance.limit)
+    return ColdRow(limit=tolerance.limit, noise=tolerance.noise, signal=tolerance.signal)

@@ -58,6 +58,27 @@ class SlotFileRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ColdRow:
+    """How an answer compares with a cold run's, in nats."""
+
+    limit: float
+    """The tolerance."""
+    noise: float | None = None
+    """The most that right answers were apart on the control, where one was needed."""
+    signal: float | None = None
+    """The least that another adapter setting made there."""
+    apart: float | None = None
+    """The largest difference of first-token logprobs; None where noise hides what they say."""
+
+    def __str__(self) -> str:
+        if self.noise is None or self.signal is None:
+            return f"{self.limit:.1e}"
+        return (
+            f"{self.limit:.1e} (control: noise {self.noise:.1e}, other adapters {self.signal:.1e})"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRow:
     """One step: a request for an answer, or another call. Sizes in tokens."""
 
@@ -86,6 +107,8 @@ class RequestRow:
     """What a step that saved or restored a slot file was told."""
     answer: str | None = None
     """How the answer was judged; None where it was not."""
+    cold: ColdRow | None = None
+    """The comparison with a cold run, where there was one."""
     note: str = ""
     """What else there is to know of a step."""
     failures: tuple[tuple[str, str], ...] = ()
@@ -135,6 +158,7 @@ class VerdictRow:
                     **row,
                     "expected": row["expected"] and tuple(row["expected"]),
                     "file": row["file"] and SlotFileRow(**row["file"]),
+                    "cold": row["cold"] and ColdRow(**row["cold"]),
                     "failures": tuple((kind, text) for kind, text in row["failures"]),
                 }
             )

@@ -133,7 +133,7 @@ class Reference:
             raise ReferenceTrouble(f"no control: {error.message}", detail=error.detail) from error
         firsts = [*cold, other.tokens[0]]
         signal = min(difference(a, b) for i, a in enumerate(firsts) for b in firsts[:i])
-        return Tolerance(noise, signal)
+        return Tolerance.of_control(noise, signal, exact=self.model.oracle is not None)
 
     def _noise(
         self,
@@ -144,10 +144,13 @@ class Reference:
         cold: TokenProbs,
         timeout: float,
     ) -> float:
-        """How far two right answers are from the cold one: many tokens read, and just one."""
+        """How far right answers are from the cold one: some tokens read, just one, and many."""
         options = Options(lora=self._lora_field(setting))
-        send(client, Route.COMPLETION, prompt, options, timeout)
-        warm = [send(client, Route.COMPLETION, longer, options, timeout) for _ in range(2)]
+        half = Prompt((prompt.text[: len(prompt.text) // 2],))
+        warm = []
+        for before in (prompt, longer, half):
+            send(client, Route.COMPLETION, before, options, timeout)
+            warm.append(send(client, Route.COMPLETION, longer, options, timeout))
         return max(difference(cold, reply.tokens[0]) for reply in warm)
 
     def _lora_field(self, setting: Setting) -> list[tuple[int, float]]:

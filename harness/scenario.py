@@ -26,7 +26,7 @@ from harness.errors import (
 )
 from harness.expect import Claim, Failure, Kind, Reuse
 from harness.history import History, State
-from harness.judge import Asked, Judge
+from harness.judge import Asked, Judge, Judgement
 from harness.ledger import RequestRow, SlotFileRow
 from harness.memory import furthest_rewind
 from harness.prompts import Prompt, Route
@@ -333,14 +333,14 @@ class Scenario(Stage):
                 id_slot=asked.options.id_slot,
             )
         )
-        answer = None
+        judgement = None
         try:
             if bounds is not None:
                 failures += filter(None, [bounds.judge(reply.timings.cache_n)])
-                answer, wrong = self._judge.answer(asked, reply, self.config)
-                failures += wrong
+                judgement = self._judge.answer(asked, reply, self.config)
+                failures += judgement.wrong
         finally:
-            self._record(_with_reply(row, reply, answer), failures, log)
+            self._record(_with_reply(row, reply, judgement), failures, log)
 
     def _exchange(self, row: RequestRow, asked: Asked, *, stream: bool) -> tuple[Reply, LogSlice]:
         start = self.server.log.position()
@@ -398,7 +398,7 @@ def _with_file(row: RequestRow, reply: SlotFile) -> RequestRow:
     return replace(row, file=SlotFileRow(tokens=reply.n_tokens, bytes=reply.n_bytes, ms=reply.ms))
 
 
-def _with_reply(row: RequestRow, reply: Reply, answer: str | None) -> RequestRow:
+def _with_reply(row: RequestRow, reply: Reply, judgement: Judgement | None) -> RequestRow:
     return replace(
         row,
         slot=reply.id_slot if isinstance(reply, CompletionReply) else None,
@@ -406,5 +406,6 @@ def _with_reply(row: RequestRow, reply: Reply, answer: str | None) -> RequestRow
         prompt_n=reply.timings.prompt_n,
         predicted_n=reply.timings.predicted_n,
         prompt_ms=reply.timings.prompt_ms,
-        answer=answer,
+        answer=judgement.by if judgement else None,
+        cold=judgement.cold if judgement else None,
     )

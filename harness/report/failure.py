@@ -97,7 +97,8 @@ def _wrong(step: Step) -> list[str]:
         lines.append(f"{step.row.step}: {kind}: {message}")
         lines += [f"    {line}" for line in detail.splitlines()]
     if step.row.answer:
-        lines.append(f"    answers judged by: {step.row.answer}")
+        within = f", within {step.row.cold}" if step.row.cold else ""
+        lines.append(f"    answers judged by: {step.row.answer}{within}")
     if step.log is not None and not any(step.details):  # a detail has the end of the log
         lines += _logged(step.log)
     return [*lines, ""]

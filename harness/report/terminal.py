@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from harness.ledger import Verdict, VerdictRow
+from harness.ledger import ColdRow, Verdict, VerdictRow
 from harness.report.table import columns
 from harness.report.wording import link, shown
 
@@ -27,6 +27,7 @@ def summary(rows: Sequence[VerdictRow]) -> list[str]:
     """The whole summary: the table, what was not tested and why, and the totals."""
     tested = [row for row in rows if row.verdict not in _NOT_SHOWN_AS_ROWS]
     lines = _table(tested) if tested else []
+    lines += _answers(tested)
     lines += _slot_files(tested)
     lines += _bugs(tested)
     lines += _not_tested([row for row in rows if row.verdict in _NOT_SHOWN_AS_ROWS])
@@ -54,6 +55,30 @@ def _outcome(row: VerdictRow) -> tuple[str, ...]:
     if issue and row.verdict is Verdict.FAILED:
         issue = f"like {issue}"  # as on the builds it is known for; this one is another
     return (row.scenario, reuse, row.verdict.value, issue, found)
+
+
+def _answers(rows: Iterable[VerdictRow]) -> list[str]:
+    """What answers were held to on each build, where the tolerance had to be measured."""
+    measured: dict[tuple[str, bool], list[ColdRow]] = {}
+    for row in rows:
+        for cold in (request.cold for request in row.requests):
+            if cold is not None and cold.noise is not None:
+                measured.setdefault((row.build, cold.apart is not None), []).append(cold)
+    return [
+        f"answers on {build}: {len(found)} {_compared(found) if told else 'not judged'}, "
+        f"control: noise {_nats(found, 'noise')}, other adapters or text {_nats(found, 'signal')}"
+        for (build, told), found in measured.items()
+    ]
+
+
+def _compared(rows: Sequence[ColdRow]) -> str:
+    return f"judged by cold runs, apart {_nats(rows, 'apart')}, allowed {_nats(rows, 'limit')} nats"
+
+
+def _nats(rows: Iterable[ColdRow], name: str) -> str:
+    numbers = [getattr(row, name) for row in rows]
+    low, high = f"{min(numbers):.1e}", f"{max(numbers):.1e}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _slot_files(rows: Iterable[VerdictRow]) -> list[str]:

@@ -105,3 +105,15 @@ def test_a_tolerance_follows_the_noise_and_tells_while_the_signal_is_larger() ->
     assert Tolerance(noise=0.01, signal=5.0).tells
     assert not Tolerance(noise=0.01, signal=0.1).tells
     assert not Tolerance(noise=5.0, signal=6.0).tells
+
+
+def test_on_a_real_model_a_control_without_noise_is_not_trusted() -> None:
+    """Right answers are as far as 1e-2 there, though most are equal to the last bit."""
+    quiet = Tolerance.of_control(noise=0.0, signal=0.8, exact=False)
+    assert quiet.limit == pytest.approx(0.05)
+    assert quiet.tells
+    loud = Tolerance.of_control(noise=0.02, signal=0.8, exact=False)
+    assert loud.limit == pytest.approx(0.16)
+    assert loud.tells
+    assert not Tolerance.of_control(noise=0.1, signal=0.8, exact=False).tells
+    assert Tolerance.of_control(noise=0.0, signal=8.0, exact=True).limit == BASE_TOLERANCE
