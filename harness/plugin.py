@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
@@ -18,6 +19,7 @@ import pytest
 from harness.bench import Bench
 from harness.builds.build import Build
 from harness.errors import UsageProblem
+from harness.models.published import PUBLISHED
 from harness.prompts import Route
 from harness.recorder import (
     DEFAULT_SECONDS,
@@ -78,8 +80,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--llama-model",
         default=GENERATED,
-        metavar="PATH",
-        help="GGUF model to test with (default: %(default)s, a tiny exact one with two adapters)",
+        metavar="PATH|NAME",
+        help="GGUF model to test with (default: %(default)s, a tiny exact one with two adapters), "
+        f"or one to fetch from the Hugging Face hub: {', '.join(PUBLISHED)}",
     )
     group.addoption(
         "--llama-lora",
@@ -159,14 +162,15 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     _check_seconds(config.getoption("--llama-timeout"))
     try:
         recorder(config).prepare()
-        found = prepare(
-            binaries=config.getoption("--llama-bin"),
-            environ=dict(os.environ),
-            model=config.getoption("--llama-model"),
-            loras=config.getoption("--llama-lora"),
-            args=config.getoption("--llama-arg"),
-            launcher=config.getoption("--llama-launcher"),
-        )
+        with _uncaptured(config):  # a download shows its progress
+            found = prepare(
+                binaries=config.getoption("--llama-bin"),
+                environ=dict(os.environ),
+                model=config.getoption("--llama-model"),
+                loras=config.getoption("--llama-lora"),
+                args=config.getoption("--llama-arg"),
+                launcher=config.getoption("--llama-launcher"),
+            )
     except UsageProblem as problem:
         if _options_given(config):
             raise pytest.UsageError(str(problem)) from None
@@ -313,6 +317,12 @@ def _options_given(config: pytest.Config) -> bool:
     return any(config.getoption(option) for option in options) or (
         config.getoption("--llama-model") != GENERATED
     )
+
+
+def _uncaptured(config: pytest.Config) -> AbstractContextManager[None]:
+    """What is printed meanwhile is seen at once."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+    return capture.global_and_fixture_disabled() if capture else nullcontext()
 
 
 def _factor(item: pytest.Item) -> int:

@@ -16,6 +16,7 @@ from harness.builds.build import Build, examine
 from harness.builds.origin import locate
 from harness.errors import UsageProblem
 from harness.memory import Memory
+from harness.models.published import PUBLISHED, fetched
 from harness.models.spec import Model, ModelFile
 from harness.models.synthetic.store import generated
 from harness.models.synthetic.vocabulary import oracle
@@ -67,7 +68,7 @@ class Session:
 
     def facts(self, command: Sequence[str]) -> dict[str, Any]:
         """What the first row of a ledger says."""
-        packages = ("pytest", "numpy", "gguf", "requests", "psutil")
+        packages = ("pytest", "numpy", "gguf", "requests", "psutil", "huggingface_hub")
         return {
             "harness": __version__,
             "argv": list(command),
@@ -90,10 +91,11 @@ class Session:
             f"by {build.origin.said_by}"
             for build in self.builds
         ]
-        letters = ", ".join(self.model.adapters) or "none"
+        files = (f"{letter} {file.path.name}" for letter, file in self.model.adapters.items())
+        adapters = ", ".join(files) or "none"
         judged = "cell and cold runs" if self.model.oracle else "cold runs"
         lines.append(
-            f"model: {self.model.name} ({self.model.memory}), adapters: {letters}, "
+            f"model: {self.model.name} ({self.model.memory}), adapters: {adapters}, "
             f"answers judged by: {judged}"
         )
         if self.extra_args:
@@ -131,13 +133,17 @@ def _words(args: Sequence[str]) -> tuple[str, ...]:
 
 
 def _model(name: str, loras: Sequence[str]) -> Model:
-    if name == GENERATED:
-        if loras:
-            raise UsageProblem(
-                "--llama-lora needs --llama-model", hint="the generated model has its own adapters"
-            )
-        return generated(Memory.DENSE)
-    return user_model(Path(name).expanduser(), [Path(lora).expanduser() for lora in loras])
+    if name != GENERATED and name not in PUBLISHED:
+        path = Path(name).expanduser()
+        if not path.exists():
+            names = ", ".join((GENERATED, *PUBLISHED))
+            raise UsageProblem(f"--llama-model={name}: no such file", hint=f"names are: {names}")
+        return user_model(path, [Path(lora).expanduser() for lora in loras])
+    if loras:
+        raise UsageProblem(
+            "--llama-lora needs --llama-model=PATH", hint=f"{name} has its own adapters"
+        )
+    return generated(Memory.DENSE) if name == GENERATED else fetched(name)
 
 
 def _file_to_json(file: ModelFile) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -30,6 +30,9 @@ class Answer:
     hold: threading.Event | None = None
     drop: bool = False
     """Close the connection instead of answering."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    cut: int | None = None
+    """Close the connection after so many bytes of the body."""
 
 
 @dataclass
@@ -48,6 +51,9 @@ class FakeServer:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
+                fake._handle(self)
+
+            def do_HEAD(self) -> None:
                 fake._handle(self)
 
             def do_POST(self) -> None:
@@ -87,6 +93,8 @@ class FakeServer:
             return
         body = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
         handler.send_response(answer.status)
-        handler.send_header("Content-Length", str(len(body)))
+        for name, value in {"Content-Length": str(len(body)), **answer.headers}.items():
+            handler.send_header(name, value)
         handler.end_headers()
-        handler.wfile.write(body)
+        if asked.method != "HEAD":
+            handler.wfile.write(body[: answer.cut])

@@ -1,0 +1,417 @@
+"""The script that fetches models, at hubs on loopback: the library reads HF_* at import."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.models.published import PUBLISHED
+from tests.harness.fake_http import Answer, FakeServer
+from tests.harness.fake_hub import COMMIT, NAME, REPO, FakeHub, header, sha256
+
+ROOT = Path(__file__).parents[3]
+PATH = f"/{REPO}/resolve/{COMMIT}/{NAME}"
+BODY, OTHER = b"a model " * 1000, b"no model" * 1000
+MIB = 2**20
+LINE = "fetch_model.py: "
+IMPATIENT = "import time; time.sleep = lambda seconds: None"
+"""For the library, which waits a second before it asks again."""
+
+
+def start(home: Path, endpoint: str, *names: str, **changed: str) -> subprocess.Popen[str]:
+    """The script, asked for names, or else for the file of the hub.
+
+    `changed` has options of the script (`sha256="..."`), environment variables (`HF_TOKEN="..."`)
+    and what Python does first (`first="..."`). Nothing of the tester's own gets in: no proxy, token
+    or cache.
+    """
+    options = {"repo": REPO, "revision": COMMIT, "file": NAME, "sha256": sha256(BODY)}
+    options |= {name: changed[name] for name in changed if name in options}
+    arguments = names or [f"--{name}={value}" for name, value in options.items() if value]
+    environ = {"PATH": os.environ["PATH"], "HF_HOME": str(home), "HF_ENDPOINT": endpoint}
+    environ |= {name: value for name, value in changed.items() if name.isupper()}
+    if "first" in changed:
+        site = home.with_name(f"{home.name}-site")
+        site.mkdir()
+        (site / "sitecustomize.py").write_text(changed["first"])
+        environ["PYTHONPATH"] = str(site)
+    return subprocess.Popen(
+        [sys.executable, "scripts/fetch_model.py", *arguments],
+        cwd=ROOT,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, list[str], list[str]]:
+    """Its exit code, and the lines on stdout and stderr."""
+    with process:
+        try:
+            out, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert "Traceback" not in err
+    return process.returncode, out.splitlines(), err.splitlines()
+
+
+def fetched(home: Path, endpoint: str, **changed: str) -> Path:
+    """Where it says that the file is."""
+    code, out, err = end(start(home, endpoint, **changed))
+    assert code == 0, err
+    (path,) = out
+    return Path(path)
+
+
+def refusal(home: Path, endpoint: str, *names: str, **changed: str) -> str:
+    """Why it cannot be had: all in one line of ours, which may follow lines of the library."""
+    code, out, err = end(start(home, endpoint, *names, **changed))
+    assert (code, out) == (4, [])
+    (line,) = [line for line in err if line.startswith(LINE)]
+    assert line == err[-1]
+    return line
+
+
+def kept(home: Path) -> list[str]:
+    """What lies in the cache but its locks and the mark that tells backups to leave it out."""
+    files = [p for p in home.rglob("*") if p.is_symlink() or p.is_file()]
+    return [p.name for p in files if p.suffix not in (".lock", ".TAG")]
+
+
+def methods(server: FakeServer) -> list[str]:
+    return [asked.method for asked in server.asked]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def dead() -> Iterator[str]:
+    """Where nobody listens: nor does anybody get the port meanwhile."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+
+
+def test_a_file_is_fetched_once(home: Path) -> None:
+    with FakeServer(FakeHub(BODY)) as server:
+        path = fetched(home, server.url)
+        assert path.read_bytes() == BODY
+        assert methods(server).count("GET") == 1
+        # Nobody is told who we are, or asked for anything else.
+        assert {asked.path for asked in server.asked} == {PATH}
+        server.asked.clear()
+        # Nor is anything written: it may be a cache of somebody else's.
+        shutil.rmtree(home / "hub" / ".locks")
+        (home / "hub" / ".locks").touch()
+        assert fetched(home, server.url) == path
+        assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    ("size", "cut", "again"),
+    [(3 * MIB, 2 * MIB, None), (12 * MIB, 11 * MIB, f"bytes={10 * MIB}-")],
+    ids=["small", "large"],
+)
+def test_a_download_that_breaks_off_goes_on(
+    home: Path, size: int, cut: int, again: str | None
+) -> None:
+    """Where 10 MiB are there, only what follows is sent again."""
+    body = random.Random(0).randbytes(size)
+    with FakeServer(FakeHub(body, cuts=iter([cut]))) as server:
+        path = fetched(home, server.url, sha256=sha256(body), first=IMPATIENT)
+        assert path.read_bytes() == body
+        ranges = [header(asked, "Range") for asked in server.asked if asked.method == "GET"]
+        assert ranges == [None, again]
+
+
+NOT_THE_FILE: Mapping[str, tuple[dict[str, Any], str]] = {
+    "other_bytes": ({"sends": OTHER}, f"has sha256 {sha256(OTHER)}, not {sha256(BODY)}"),
+    "breaks_off": ({"cuts": itertools.repeat(100)}, "peer closed connection"),
+    "too_short": ({"sends": BODY[:100]}, f"should be of size {len(BODY)} but has size 100"),
+}
+
+
+@pytest.mark.parametrize("wrong", NOT_THE_FILE)
+def test_nothing_is_kept_of_what_is_not_the_file(home: Path, wrong: str) -> None:
+    fault, words = NOT_THE_FILE[wrong]
+    with FakeServer(FakeHub(BODY, **fault)) as server:
+        assert words in refusal(home, server.url, first=IMPATIENT)
+        assert "GET" in methods(server)
+    assert kept(home) == []
+
+
+REFUSED: Mapping[str, tuple[dict[str, Any], dict[str, str], str]] = {
+    "file": ({}, {"file": "none.gguf"}, f"has no {REPO}/none.gguf at"),
+    "revision": ({}, {"revision": "0" * 40}, f"has no {REPO}/{NAME} at 00000000"),
+    "repo": ({}, {"repo": "someone/else"}, "has no someone/else, or does not show it"),
+    "private": ({"token": "right"}, {}, f"has no {REPO}, or does not show it (HF_TOKEN"),
+    "token": ({"token": "right"}, {"HF_TOKEN": "wrong"}, "Invalid credentials"),
+    "gated": (
+        {"always": {"HEAD": Answer(status=403, headers={"X-Error-Code": "GatedRepo"})}},
+        {},
+        f"{REPO}/{NAME} at c0ffee00 is gated on",
+    ),
+    "unavailable": ({"always": {"HEAD": Answer(status=503)}}, {}, "503 Service Unavailable"),
+    "portal": (
+        {"always": dict.fromkeys(("HEAD", "GET"), Answer(b"<html>Log in</html>"))},
+        {},
+        "what answers there is no hub",
+    ),
+    "name": ({}, {"repo": "too/many/parts"}, "too/many/parts"),
+    "sha256": ({}, {"sha256": sha256(OTHER)}, f"{sha256(BODY)}"),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_the_hub_does_not_have(home: Path, why: str) -> None:
+    """Said before anything is downloaded."""
+    fault, changed, words = REFUSED[why]
+    with FakeServer(FakeHub(BODY, **fault)) as server:
+        line = refusal(home, server.url, **changed)
+        assert words in line
+        assert server.url in line
+        assert "GET" not in methods(server)
+    assert kept(home) == []
+
+
+def test_a_size_other_than_the_known_one(home: Path) -> None:
+    """Names are fetched by the same way, and nothing comes where the size says it all."""
+    file = PUBLISHED["stories15m-moe-q8"].model
+    with FakeServer(FakeHub(BODY, file.repo, file.revision, file.name)) as server:
+        line = refusal(home, server.url, "stories15m-moe-q8")
+        assert f"has {len(BODY)} bytes on {server.url}, not {file.size}" in line
+        assert methods(server) == ["HEAD"]
+
+
+def assert_helpful(line: str, endpoint: str) -> None:
+    """Names what was tried, where, and what else there is."""
+    for words in (f"{REPO}/{NAME} at c0ffee00", endpoint, "--llama-model=generated"):
+        assert words in line
+
+
+def test_a_hub_that_is_down(home: Path, dead: str) -> None:
+    line = refusal(home, dead)
+    assert_helpful(line, dead)
+    assert "refused" in line
+
+
+def test_a_hub_that_does_not_answer(home: Path) -> None:
+    released = threading.Event()
+    with FakeServer(FakeHub(BODY, holds={"HEAD": released})) as server:
+        line = refusal(home, server.url)
+        released.set()
+    assert_helpful(line, server.url)
+    assert "timed out" in line
+
+
+def test_a_hub_that_goes_down_after_its_first_answer(home: Path) -> None:
+    """What the library says in the end is to check one's connection; why comes from further up."""
+    hub, down = FakeHub(BODY), Answer(status=503)
+    with FakeServer(lambda asked: down if len(server.asked) > 1 else hub(asked)) as server:
+        line = refusal(home, server.url, first=IMPATIENT)
+    assert_helpful(line, server.url)
+    assert "503" in line
+
+
+def test_a_name_that_is_looked_up_forever(home: Path) -> None:
+    """The library's timeout does not begin before a name is looked up."""
+    first = (
+        "import socket, threading, harness.models.hub as hub\n"
+        "socket.getaddrinfo = lambda *given, **more: threading.Event().wait()\n"
+        "hub._ANSWER_SECONDS = 0.5\n"
+    )
+    line = refusal(home, "http://hub.invalid", first=first)
+    assert_helpful(line, "http://hub.invalid")
+    assert "no answer within 0.5 s" in line
+
+
+def test_a_proxy_is_used(home: Path) -> None:
+    """A name that nobody can look up: only the proxy can have answered."""
+    with FakeServer(FakeHub(BODY)) as proxy:
+        path = fetched(home, "http://hub.invalid", HTTP_PROXY=proxy.url)
+        assert path.read_bytes() == BODY
+        assert {asked.path for asked in proxy.asked} == {f"http://hub.invalid{PATH}"}
+
+
+def test_a_proxy_that_is_down(home: Path, dead: str) -> None:
+    with FakeServer(FakeHub(BODY)) as server:
+        assert_helpful(refusal(home, server.url, HTTP_PROXY=dead), server.url)
+        assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("HF_ENDPOINT", "garbage", "garbage"),
+        ("HF_ENDPOINT", "http://hub\tname", "non-printable"),
+        ("HF_ENDPOINT", "http://127.0.0.1:port", "http://127.0.0.1:port"),
+        ("HF_ENDPOINT", "http://[hub", "http://[hub"),
+        ("HF_HUB_ETAG_TIMEOUT", "soon", "soon"),
+        ("HTTP_PROXY", "smoke://signals", "smoke"),
+        ("ALL_PROXY", "socks5://127.0.0.1:1", "cannot be fetched"),
+        ("HF_OIDC_RESOURCE", "nothing", "OIDC"),
+    ],
+)
+def test_settings_that_make_no_sense(home: Path, name: str, value: str, words: str) -> None:
+    with FakeServer(FakeHub(BODY)) as server:
+        assert words in refusal(home, server.url, **{name: value})
+        assert server.asked == []
+
+
+@pytest.mark.parametrize("xet", ["", "http://127.0.0.1:1"], ids=["plain", "xet"])
+def test_a_token_does_not_go_to_the_storage(home: Path, xet: str) -> None:
+    """The library goes there by itself, or is sent there by the hub where xet is on offer."""
+    with FakeServer(FakeHub(BODY)) as storage:
+        hub = FakeHub(BODY, token="right", storage=storage.url, xet=xet)
+        with FakeServer(hub) as server:
+            assert fetched(home, server.url, HF_TOKEN="right").read_bytes() == BODY
+        assert {header(asked, "Authorization") for asked in server.asked} == {"Bearer right"}
+        assert methods(storage) == ["GET"]
+        assert header(storage.asked[0], "Authorization") is None
+
+
+def test_a_storage_that_is_down(home: Path, dead: str) -> None:
+    with FakeServer(FakeHub(BODY, storage=dead)) as server:
+        assert_helpful(refusal(home, server.url, first=IMPATIENT), server.url)
+    assert kept(home) == []
+
+
+def test_a_storage_that_refuses(home: Path) -> None:
+    with (
+        FakeServer(FakeHub(BODY, always={"GET": Answer(b"<Error/>", 403)})) as storage,
+        FakeServer(FakeHub(BODY, storage=storage.url)) as server,
+    ):
+        assert_helpful(refusal(home, server.url), server.url)
+    assert kept(home) == []
+
+
+def test_xet_is_not_taken(home: Path) -> None:
+    with FakeServer(FakeHub(BODY)) as xet, FakeServer(FakeHub(BODY, xet=xet.url)) as server:
+        assert fetched(home, server.url).read_bytes() == BODY
+        assert methods(server).count("GET") == 1
+        assert xet.asked == []
+
+
+def test_offline(home: Path) -> None:
+    with FakeServer(FakeHub(BODY)) as server:
+        line = refusal(home, server.url, HF_HUB_OFFLINE="1")
+        assert "is not in the cache, and HF_HUB_OFFLINE is set" in line
+        assert "--llama-model=generated" in line
+        assert server.asked == []
+        path = fetched(home, server.url)
+        server.asked.clear()
+        assert fetched(home, server.url, HF_HUB_OFFLINE="1") == path
+        assert server.asked == []
+
+
+@pytest.mark.parametrize("damaged", [BODY[:-1], OTHER], ids=["cut_short", "changed"])
+@pytest.mark.parametrize("no_links", ["0", "1"])
+def test_a_file_that_was_damaged_in_the_cache(home: Path, damaged: bytes, no_links: str) -> None:
+    with FakeServer(FakeHub(BODY)) as server:
+        path = fetched(home, server.url, HF_HUB_DISABLE_SYMLINKS=no_links)
+        path.write_bytes(damaged)
+        assert fetched(home, server.url, HF_HUB_DISABLE_SYMLINKS=no_links) == path
+        assert path.read_bytes() == BODY
+
+
+def test_a_file_that_was_damaged_as_one_of_another_commit(home: Path) -> None:
+    """The cache has the bytes of a file once, whichever commits it is in."""
+    later = "decade" + "0" * 34
+    with FakeServer(FakeHub(BODY)) as server, FakeServer(FakeHub(BODY, commit=later)) as other:
+        path = fetched(home, server.url)
+        path.write_bytes(OTHER)
+        assert fetched(home, other.url, revision=later).read_bytes() == BODY
+        assert path.read_bytes() == BODY
+
+
+def test_a_wrong_hash_costs_nobody_a_good_file(home: Path) -> None:
+    """Somebody else's, perhaps, and large: it stays where nothing better comes."""
+    with FakeServer(FakeHub(BODY)) as server:
+        path = fetched(home, server.url)
+        refusal(home, server.url, sha256=sha256(OTHER))
+        assert path.read_bytes() == BODY
+        assert methods(server).count("GET") == 1
+
+
+def test_two_at_once(home: Path) -> None:
+    """The second one asks for nothing, not even while the first is at it."""
+    told = (
+        "import harness.models.hub as hub\n"
+        "lock = hub._lock\n"
+        "hub._lock = lambda *given: print('at the lock', flush=True) or lock(*given)\n"
+    )
+    released = threading.Event()
+    hub = FakeHub(BODY, holds={"GET": released})
+    with FakeServer(hub) as server:
+        first = start(home, server.url)
+        assert hub.getting.wait(30)
+        asked = len(server.asked)
+        second = start(home, server.url, first=told)
+        assert second.stdout is not None
+        assert second.stdout.readline() == "at the lock\n"
+        released.set()
+        ends = [end(first), end(second)]
+        assert [code for code, *_ in ends] == [0, 0]
+        assert ends[0][1] == ends[1][1]
+        assert len(server.asked) == asked
+
+
+def test_killed_in_the_middle(home: Path) -> None:
+    released = threading.Event()
+    hub = FakeHub(BODY, holds={"GET": released})
+    with FakeServer(hub) as server:
+        process = start(home, server.url)
+        assert hub.getting.wait(30)
+        process.kill()
+        end(process)
+        released.set()
+        assert [name for name in kept(home) if name.endswith(".incomplete")]
+        assert fetched(home, server.url).read_bytes() == BODY
+    assert sorted(kept(home)) == sorted([NAME, sha256(BODY)])
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with FakeServer(FakeHub(BODY)) as server:
+        line = refusal(tmp_path / "file" / "home", server.url)
+    assert "Not a directory" in line
+    assert str(tmp_path) in line
+
+
+def test_a_full_disk(home: Path) -> None:
+    first = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({len(BODY) - 1},) * 2)"
+    with FakeServer(FakeHub(BODY)) as server:
+        line = refusal(home, server.url, first=first)
+    assert "File too large" in line
+    assert kept(home) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "changed", "words"),
+    [
+        ((), {"revision": "main"}, "'main' is no commit (40 hex digits"),
+        ((), {"sha256": "abc"}, "'abc' is no sha256 (64 hex digits)"),
+        ((), {"file": ""}, "needs --repo, --revision, --file and --sha256"),
+        (("stories15m-moe", "--repo=a/b"), {}, "and no NAME"),
+        (("stories",), {}, "'stories'"),
+    ],
+)
+def test_usage(
+    home: Path, dead: str, names: tuple[str, ...], changed: dict[str, str], words: str
+) -> None:
+    assert words in refusal(home, dead, *names, **changed)
