@@ -65,7 +65,8 @@ class Bench:
         )
         defaults = replace(self._defaults(), adapters=loaded, extra_args=self.extra_args)
         fields: ConfigFields = {"ctx_size": _CTX_SIZE, **required}
-        return self.changed(defaults, **fields)
+        wider = self._trained_for(fields["ctx_size"])
+        return self.changed(replace(defaults, override_kv=wider), **fields)
 
     def changed(self, config: ServerConfig, **required: Unpack[ConfigFields]) -> ServerConfig:
         """A configuration with other values for these fields. Raises `NotTestable` as above."""
@@ -137,6 +138,16 @@ class Bench:
             flash_attn="off",
             device=self.device,
         )
+
+    def _trained_for(self, tokens: int) -> str | None:
+        """What lets a model see more than it was trained for, where scenarios do.
+
+        llama-server cuts slots down to that. Beyond it answers are poor, and no less exact.
+        """
+        trained = self.model.trained
+        if trained is None or trained.tokens >= tokens:
+            return None
+        return f"{trained.key}=int:{tokens}"
 
     def _is_quiet(self, config: ServerConfig) -> bool:
         """Whether noise is known: a generated model on the CPU, with the numbers' own defaults."""

@@ -6,7 +6,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
@@ -17,7 +17,7 @@ from harness.builds.origin import locate
 from harness.errors import UsageProblem
 from harness.memory import Memory
 from harness.models.published import PUBLISHED, fetched
-from harness.models.spec import Model, ModelFile
+from harness.models.spec import Model, ModelFile, TrainedContext
 from harness.models.synthetic.store import generated
 from harness.models.synthetic.vocabulary import oracle
 from harness.models.user import user_model
@@ -44,6 +44,7 @@ class Session:
                 "name": self.model.name,
                 "memory": self.model.memory.value,
                 "judged_by_cell": self.model.oracle is not None,
+                "trained": self.model.trained and asdict(self.model.trained),
                 "file": _file_to_json(self.model.file),
                 "adapters": {k: _file_to_json(v) for k, v in self.model.adapters.items()},
             },
@@ -62,6 +63,7 @@ class Session:
                 adapters={k: _file_from_json(v) for k, v in model["adapters"].items()},
                 memory=Memory(model["memory"]),
                 oracle=oracle() if model["judged_by_cell"] else None,
+                trained=model["trained"] and TrainedContext(**model["trained"]),
             ),
             extra_args=tuple(data["extra_args"]),
         )

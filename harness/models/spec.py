@@ -18,6 +18,14 @@ class ModelFile:
     sha256: str
 
 
+@dataclass(frozen=True, slots=True)
+class TrainedContext:
+    """How many tokens a model was trained to see, and the GGUF key that says so."""
+
+    key: str
+    tokens: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
     """A base model and its adapters, by the letter scenarios call them: A, B."""
@@ -28,3 +36,5 @@ class Model:
     memory: Memory
     oracle: CellOracle | None
     """Says from an answer under which adapters it was computed; None for a real model."""
+    trained: TrainedContext | None = None
+    """None where it is as much as any scenario needs."""

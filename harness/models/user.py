@@ -9,7 +9,7 @@ from harness.errors import UsageProblem
 from harness.files import sha256_of
 from harness.memory import Memory
 from harness.models.gguf_header import Header, Scalar, read_header
-from harness.models.spec import Model, ModelFile
+from harness.models.spec import Model, ModelFile, TrainedContext
 
 ARCHITECTURE = "general.architecture"
 """The key of what a model, or the model an adapter is for, is."""
@@ -45,7 +45,14 @@ def user_model(path: Path, loras: Sequence[Path]) -> Model:
         },
         memory=_memory(metadata),
         oracle=None,
+        trained=_trained(metadata),
     )
+
+
+def _trained(metadata: dict[str, Scalar | None]) -> TrainedContext | None:
+    key = f"{metadata.get(ARCHITECTURE)}.context_length"
+    tokens = metadata.get(key)
+    return TrainedContext(key, tokens) if isinstance(tokens, int) else None
 
 
 def checked_header(path: Path, shown: str) -> Header:

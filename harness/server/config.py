@@ -50,6 +50,8 @@ class ServerConfig:
     gpu_layers: int | None = None
     cache_prompt: bool | None = None
     embeddings: bool | None = None
+    override_kv: str | None = None
+    """`KEY=TYPE:VALUE`: what to read there in the model's metadata."""
     warmup: bool | None = False
     fit: str | None = "off"
     offline: bool | None = True
@@ -129,6 +131,7 @@ FLAGS: Mapping[str, Flag] = {
     "gpu_layers": Flag("--n-gpu-layers"),
     "cache_prompt": Flag("--cache-prompt", off="--no-cache-prompt"),
     "embeddings": Flag("--embeddings"),
+    "override_kv": Flag("--override-kv", optional=True),
     "warmup": Flag("--warmup", off="--no-warmup", optional=True),
     "fit": Flag("--fit", optional=True),
     "offline": Flag("--offline", optional=True),

@@ -12,6 +12,9 @@ import pytest
 from harness.answers import BASE_TOLERANCE, Tolerance
 from harness.bench import Bench
 from harness.memory import Memory
+from harness.models.synthetic import dense
+from harness.models.synthetic.recipe import write_model
+from harness.models.user import user_model
 from harness.prompts import Route, prose
 from harness.reference import Reference
 from harness.server.config import ConfigFields
@@ -121,6 +124,23 @@ def test_memory_that_cannot_rewind_gets_small_micro_batches(make: MakeBench) -> 
     bench = make()
     bench.model = replace(bench.model, memory=Memory.SWA)
     assert bench.config({}).ubatch_size == 64
+
+
+def test_a_model_sees_more_than_it_was_trained_for(make: MakeBench, tmp_path: Path) -> None:
+    """Without that, slots are cut down, and prompts of scenarios refused."""
+    path = tmp_path / "model.gguf"
+    write_model(replace(dense.recipe(), context_length=256), path)
+    bench = make()
+    bench.model = replace(user_model(path, []), adapters={})
+    config = bench.config({})
+    assert config.override_kv == "llama.context_length=int:8192"
+    with bench.server(config, tmp_path / "server.log") as server:
+        reply = server.client.completion(prose("long", 600).text)
+        assert reply.prompt_tokens == 601
+        assert server.client.slots()[0].n_ctx >= 601
+    assert bench.config({}, ctx_size=256).override_kv is None
+    bench.model = replace(bench.model, trained=None)
+    assert bench.config({}).override_kv is None
 
 
 def test_what_a_scenario_requires_wins_over_the_defaults(make: MakeBench) -> None:

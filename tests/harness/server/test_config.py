@@ -122,6 +122,7 @@ WORDS: dict[str, list[tuple[object, tuple[str, ...]]]] = {
     "gpu_layers": [(0, ("--n-gpu-layers", "0"))],
     "cache_prompt": [(True, ("--cache-prompt",)), (False, ("--no-cache-prompt",))],
     "embeddings": [(True, ("--embeddings",)), (False, ())],
+    "override_kv": [("a.b=int:7", ("--override-kv", "a.b=int:7"))],
     "warmup": [(True, ("--warmup",)), (False, ("--no-warmup",))],
     "fit": [("off", ("--fit", "off"))],
     "offline": [(True, ("--offline",)), (False, ())],
