@@ -65,6 +65,7 @@ SPELLINGS = """
 --api-key-file
 --api-prefix
 --chat-template-kwargs
+--override-kv
 """
 
 
