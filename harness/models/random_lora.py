@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from harness.errors import UsageProblem
@@ -20,7 +21,7 @@ RANK = 8
 STRENGTH = 0.5
 """What an adapter at scale 1 adds to a projection, beside unit weights' share of it (1)."""
 
-_ADAPTED = (
+_STATE_MATRICES = (
     *("attn_k", "attn_v", "attn_qkv"),
     "ssm_in",
     "shortconv.in_proj",
@@ -31,6 +32,8 @@ _ADAPTED = (
 Nothing else is adapted, so that answers change by what a state was computed under, and hardly by
 what the last token is.
 """
+_OTHER_MATRICES = ("attn_output", "ffn_down")
+"""Where there is none of those, or llama.cpp adapts none (MLA): these change the next layer's."""
 
 
 def make_random_lora(model: Path, path: Path, *, seed: str) -> None:
@@ -70,20 +73,20 @@ def _lora(model: Path, seed: str) -> tuple[str, Lora]:
     architecture = header.metadata.get(ARCHITECTURE)
     if header.metadata.get("general.type") == "adapter" or not isinstance(architecture, str):
         raise UsageProblem(f"{model} is not a model")
-    lora = _adapted(header, seed)
+    lora = _adapted(header, _STATE_MATRICES, seed) or _adapted(header, _OTHER_MATRICES, seed)
     if not lora:
         raise UsageProblem(
             f"{model} has none of the matrices that a random adapter is made for",
-            hint=f"blk.N.{{{','.join(_ADAPTED)}}}.weight",
+            hint=f"blk.N.{{{','.join(_STATE_MATRICES + _OTHER_MATRICES)}}}.weight",
         )
     return architecture, lora
 
 
-def _adapted(header: Header, seed: str) -> Lora:
+def _adapted(header: Header, matrices: Collection[str], seed: str) -> Lora:
     adapted: dict[str, tuple[Array, Array]] = {}
     for name, shape in header.shapes.items():
         block, _, matrix = name.removesuffix(".weight").removeprefix("blk.").partition(".")
-        if block.isdecimal() and matrix in _ADAPTED and len(shape) == 2:
+        if block.isdecimal() and matrix in matrices and len(shape) == 2:
             inputs, outputs = shape
             down = _matrix(f"{seed} {name} down", RANK, inputs, size=1 / math.sqrt(inputs))
             up = _matrix(f"{seed} {name} up", outputs, RANK, size=STRENGTH / math.sqrt(RANK))

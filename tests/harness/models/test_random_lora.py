@@ -74,6 +74,17 @@ def test_other_memory_is_adapted_too(tmp_path: Path) -> None:
     }
 
 
+def test_where_nothing_else_can_be_adapted_the_next_layers_state_is(tmp_path: Path) -> None:
+    shapes: dict[str, tuple[int, ...]] = {
+        "blk.0.attn_kv_a_mqa.weight": (64, 48),
+        "blk.0.attn_output.weight": (64, 64),
+    }
+    model = write_model(tmp_path / "model.gguf", "some", shapes)
+    assert set(read_header(made(tmp_path, model=model)).shapes) == {
+        f"blk.0.attn_output.weight.lora_{side}" for side in "ab"
+    }
+
+
 def test_bytes_follow_from_shapes_and_seed(tmp_path: Path) -> None:
     first = made(tmp_path).read_bytes()
     assert made(tmp_path).read_bytes() == first  # there already, as it would be written
