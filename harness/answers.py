@@ -40,7 +40,8 @@ class Tolerance:
         On a real model most right answers are a cold run's to the last bit, and a few are far from
         it: a control may have seen none of these. What is far below any signal does not count.
         """
-        return cls(noise, signal, BASE_TOLERANCE if exact else signal / _BASE_FACTOR)
+        base = BASE_TOLERANCE if exact else max(BASE_TOLERANCE, signal / _BASE_FACTOR)
+        return cls(noise, signal, base)
 
     @property
     def limit(self) -> float:

@@ -117,3 +117,6 @@ def test_on_a_real_model_a_control_without_noise_is_not_trusted() -> None:
     assert loud.tells
     assert not Tolerance.of_control(noise=0.1, signal=0.8, exact=False).tells
     assert Tolerance.of_control(noise=0.0, signal=8.0, exact=True).limit == BASE_TOLERANCE
+    does_nothing = Tolerance.of_control(noise=0.0, signal=0.0, exact=False)
+    assert does_nothing.limit == BASE_TOLERANCE
+    assert not does_nothing.tells
