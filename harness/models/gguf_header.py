@@ -31,6 +31,9 @@ _SCALARS = {
     GGUFValueType.FLOAT64: "<d",
 }
 
+_MAX_DIMENSIONS = 4
+_NO_SENSE = "its header makes no sense"
+
 Scalar = int | float | bool | str
 
 
@@ -88,14 +91,17 @@ class _Reader:
         shapes, end = {}, 0
         for _ in range(count):
             name = self._text()
-            shape = tuple(self._number("<Q") for _ in range(self._number("<I")))
+            dimensions = self._number("<I")
+            if dimensions > _MAX_DIMENSIONS:
+                raise ValueError(_NO_SENSE)
+            shape = tuple(self._number("<Q") for _ in range(dimensions))
             shapes[name] = shape
             end = max(end, self._tensor_end(math.prod(shape)))
         return shapes, end
 
     def _check_end(self, end: int, alignment: Scalar | None) -> None:
         if not isinstance(alignment, int) or alignment < 1:
-            raise ValueError("its header makes no sense")
+            raise ValueError(_NO_SENSE)
         start = -(-self.at // alignment) * alignment
         if end and start + end > len(self.data):
             raise ValueError(f"{start + end - len(self.data)} bytes are missing at its end")
@@ -117,32 +123,29 @@ class _Reader:
             value: Scalar = self._unpack(_SCALARS[kind])
             return value
         of, length = self._type(), self._number("<Q")
-        if of in _SCALARS:
-            self.at += struct.calcsize(_SCALARS[of]) * length
-        else:
-            for _ in range(length):
-                self._skip(of)
+        if of is GGUFValueType.ARRAY:  # llama.cpp reads no arrays of arrays either
+            raise ValueError(_NO_SENSE)
+        if of is not GGUFValueType.STRING:
+            self._skip(struct.calcsize(_SCALARS[of]) * length)
+            return None
+        for _ in range(length):
+            self._skip(8 + int.from_bytes(self.data[self.at : self.at + 8], "little"))
         return None
 
-    def _skip(self, kind: GGUFValueType) -> None:
-        if kind is GGUFValueType.STRING:
-            self.at += 8 + int.from_bytes(self.data[self.at : self.at + 8], "little")
-            if self.at > len(self.data):
-                raise ValueError("it ends within its header")
-        else:
-            self._value(kind)
+    def _skip(self, length: int) -> None:
+        self.at += length
+        if self.at > len(self.data):
+            raise ValueError("it ends within its header")
 
     def _type(self) -> GGUFValueType:
         try:
             return GGUFValueType(self._number("<I"))
         except ValueError:
-            raise ValueError("its header makes no sense") from None
+            raise ValueError(_NO_SENSE) from None
 
     def _text(self) -> str:
         length = self._number("<Q")
-        if self.at + length > len(self.data):
-            raise ValueError("it ends within its header")
-        self.at += length
+        self._skip(length)
         return self.data[self.at - length : self.at].decode("utf-8", errors="replace")
 
     def _number(self, layout: str) -> int:

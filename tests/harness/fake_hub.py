@@ -20,6 +20,11 @@ def sha256(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
+def git_hash(body: bytes) -> str:
+    """As `git hash-object` has it."""
+    return hashlib.sha1(f"blob {len(body)}\0".encode() + body, usedforsecurity=False).hexdigest()
+
+
 def header(asked: Asked, name: str) -> str | None:
     """A request's header, however it was spelled."""
     return {key.lower(): value for key, value in asked.headers.items()}.get(name.lower())
@@ -45,10 +50,22 @@ class FakeHub:
     """By method, what an answer waits for."""
     storage: str = ""
     """The address of another host, where the file itself is."""
+    git: bool = False
+    """Whether the file is kept in Git itself, which has another hash of it."""
     xet: str = ""
     """The address that would tell where the file's chunks are."""
     getting: threading.Event = field(default_factory=threading.Event)
     """Set once somebody has asked for the body."""
+
+    @property
+    def etag(self) -> str:
+        """What the hub calls the file."""
+        return git_hash(self.body) if self.git else sha256(self.body)
+
+    def release(self) -> None:
+        """Lets everything go on that waits."""
+        for event in self.holds.values():
+            event.set()
 
     def __call__(self, asked: Asked) -> Answer:
         if asked.method == "GET":
@@ -71,7 +88,7 @@ class FakeHub:
         return None if name == self.name else _refused(404, "EntryNotFound")
 
     def _file(self, asked: Asked) -> Answer:
-        headers = {"X-Repo-Commit": self.commit, "ETag": f'"{sha256(self.body)}"'}
+        headers = {"X-Repo-Commit": self.commit, "ETag": f'"{self.etag}"'}
         if self.xet:
             headers["X-Xet-Hash"] = sha256(b"chunks")
             headers["Link"] = f'<{self.xet}/xet-read-token>; rel="xet-auth"'

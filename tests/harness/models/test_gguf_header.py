@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 from pathlib import Path
 
 import gguf
 import pytest
+from gguf import GGUFValueType
 
 from harness.models.gguf_header import read_header
 from harness.models.synthetic.store import generated
@@ -71,4 +73,35 @@ def test_a_file_of_another_kind(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_text("GGML and more text")
     with pytest.raises(ValueError, match="does not begin as one"):
+        read_header(path)
+
+
+def header(tensors: int, keys: int, rest: bytes) -> bytes:
+    return struct.pack("<4sIQQ", b"GGUF", 3, tensors, keys) + rest + bytes(64)
+
+
+def key(kind: GGUFValueType, rest: bytes) -> bytes:
+    return struct.pack("<QcI", 1, b"k", kind) + rest
+
+
+ABSURD = {
+    "dimensions": header(1, 0, struct.pack("<QcI", 1, b"t", 200_000) + bytes(8 * 200_000)),
+    "array_length": header(
+        0, 1, key(GGUFValueType.ARRAY, struct.pack("<IQ", GGUFValueType.UINT64, 1 << 62))
+    ),
+    "text_length": header(0, 1, key(GGUFValueType.STRING, struct.pack("<Q", 1 << 63))),
+    "texts_length": header(
+        0, 1, key(GGUFValueType.ARRAY, struct.pack("<IQQ", GGUFValueType.STRING, 2, 1 << 63))
+    ),
+    "nested": header(
+        0, 1, key(GGUFValueType.ARRAY, struct.pack("<IQ", GGUFValueType.ARRAY, 1) * 5000)
+    ),
+}
+
+
+@pytest.mark.parametrize("absurd", ABSURD)
+def test_absurd_numbers_are_refused_at_once(tmp_path: Path, absurd: str) -> None:
+    path = tmp_path / "absurd.gguf"
+    path.write_bytes(ABSURD[absurd])
+    with pytest.raises(ValueError, match=r"makes no sense|it ends within its header"):
         read_header(path)

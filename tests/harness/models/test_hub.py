@@ -6,15 +6,15 @@ import itertools
 import os
 import random
 import shutil
-import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from harness.models.published import PUBLISHED
 from tests.harness.fake_http import Answer, FakeServer
@@ -94,17 +94,13 @@ def methods(server: FakeServer) -> list[str]:
     return [asked.method for asked in server.asked]
 
 
+KEPT_IN = pytest.mark.parametrize("git", [False, True], ids=["large_file_storage", "git"])
+"""The hub calls a file by its sha256 or by what Git calls it, and the cache does as well."""
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
-
-
-@pytest.fixture
-def dead() -> Iterator[str]:
-    """Where nobody listens: nor does anybody get the port meanwhile."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
 
 
 def test_a_file_is_fetched_once(home: Path) -> None:
@@ -162,7 +158,7 @@ REFUSED: Mapping[str, tuple[dict[str, Any], dict[str, str], str]] = {
     "private": ({"token": "right"}, {}, f"has no {REPO}, or does not show it (HF_TOKEN"),
     "token": ({"token": "right"}, {"HF_TOKEN": "wrong"}, "Invalid credentials"),
     "gated": (
-        {"always": {"HEAD": Answer(status=403, headers={"X-Error-Code": "GatedRepo"})}},
+        {"always": {"HEAD": Answer(status=401, headers={"X-Error-Code": "GatedRepo"})}},
         {},
         f"{REPO}/{NAME} at c0ffee00 is gated on",
     ),
@@ -210,13 +206,31 @@ def test_a_hub_that_is_down(home: Path, dead: str) -> None:
     assert "refused" in line
 
 
+SHORT = "import harness.models.download as d; d._ANSWER_SECONDS = 1.0\n"
+
+
 def test_a_hub_that_does_not_answer(home: Path) -> None:
-    released = threading.Event()
-    with FakeServer(FakeHub(BODY, holds={"HEAD": released})) as server:
-        line = refusal(home, server.url)
-        released.set()
+    hub = FakeHub(BODY, holds={"HEAD": threading.Event()})
+    with FakeServer(hub) as server:
+        line = refusal(home, server.url, first=SHORT)
+        hub.release()
     assert_helpful(line, server.url)
     assert "timed out" in line
+
+
+def test_a_storage_that_does_not_go_on(home: Path) -> None:
+    """It is asked several times, for as long as HF_HUB_DOWNLOAD_TIMEOUT each."""
+    first = (
+        f"{IMPATIENT}\nfrom huggingface_hub import constants\n"
+        "constants.HF_HUB_DOWNLOAD_TIMEOUT = 0.1\n"
+    )
+    hub = FakeHub(BODY, holds={"GET": threading.Event()})
+    with FakeServer(hub) as server:
+        line = refusal(home, server.url, first=first)
+        hub.release()
+    assert_helpful(line, server.url)
+    assert "timed out" in line
+    assert kept(home) == []
 
 
 def test_a_hub_that_goes_down_after_its_first_answer(home: Path) -> None:
@@ -231,13 +245,12 @@ def test_a_hub_that_goes_down_after_its_first_answer(home: Path) -> None:
 def test_a_name_that_is_looked_up_forever(home: Path) -> None:
     """The library's timeout does not begin before a name is looked up."""
     first = (
-        "import socket, threading, harness.models.hub as hub\n"
-        "socket.getaddrinfo = lambda *given, **more: threading.Event().wait()\n"
-        "hub._ANSWER_SECONDS = 0.5\n"
+        "import socket, threading\n"
+        "socket.getaddrinfo = lambda *given, **more: threading.Event().wait()\n" + SHORT
     )
     line = refusal(home, "http://hub.invalid", first=first)
     assert_helpful(line, "http://hub.invalid")
-    assert "no answer within 0.5 s" in line
+    assert "no answer within 1 s" in line
 
 
 def test_a_proxy_is_used(home: Path) -> None:
@@ -263,7 +276,7 @@ def test_a_proxy_that_is_down(home: Path, dead: str) -> None:
         ("HF_ENDPOINT", "http://[hub", "http://[hub"),
         ("HF_HUB_ETAG_TIMEOUT", "soon", "soon"),
         ("HTTP_PROXY", "smoke://signals", "smoke"),
-        ("ALL_PROXY", "socks5://127.0.0.1:1", "cannot be fetched"),
+        ("ALL_PROXY", "socks5://proxy.invalid:1080", "cannot be fetched"),
         ("HF_OIDC_RESOURCE", "nothing", "OIDC"),
     ],
 )
@@ -273,11 +286,11 @@ def test_settings_that_make_no_sense(home: Path, name: str, value: str, words: s
         assert server.asked == []
 
 
-@pytest.mark.parametrize("xet", ["", "http://127.0.0.1:1"], ids=["plain", "xet"])
-def test_a_token_does_not_go_to_the_storage(home: Path, xet: str) -> None:
+@pytest.mark.parametrize("xet", [False, True], ids=["plain", "xet"])
+def test_a_token_does_not_go_to_the_storage(home: Path, dead: str, xet: bool) -> None:
     """The library goes there by itself, or is sent there by the hub where xet is on offer."""
     with FakeServer(FakeHub(BODY)) as storage:
-        hub = FakeHub(BODY, token="right", storage=storage.url, xet=xet)
+        hub = FakeHub(BODY, token="right", storage=storage.url, xet=dead if xet else "")
         with FakeServer(hub) as server:
             assert fetched(home, server.url, HF_TOKEN="right").read_bytes() == BODY
         assert {header(asked, "Authorization") for asked in server.asked} == {"Bearer right"}
@@ -321,68 +334,101 @@ def test_offline(home: Path) -> None:
 
 @pytest.mark.parametrize("damaged", [BODY[:-1], OTHER], ids=["cut_short", "changed"])
 @pytest.mark.parametrize("no_links", ["0", "1"])
-def test_a_file_that_was_damaged_in_the_cache(home: Path, damaged: bytes, no_links: str) -> None:
-    with FakeServer(FakeHub(BODY)) as server:
+@KEPT_IN
+def test_a_file_that_was_damaged_in_the_cache(
+    home: Path, damaged: bytes, no_links: str, git: bool
+) -> None:
+    with FakeServer(FakeHub(BODY, git=git)) as server:
         path = fetched(home, server.url, HF_HUB_DISABLE_SYMLINKS=no_links)
         path.write_bytes(damaged)
         assert fetched(home, server.url, HF_HUB_DISABLE_SYMLINKS=no_links) == path
         assert path.read_bytes() == BODY
 
 
-def test_a_file_that_was_damaged_as_one_of_another_commit(home: Path) -> None:
+@KEPT_IN
+def test_a_file_that_was_damaged_as_one_of_another_commit(home: Path, git: bool) -> None:
     """The cache has the bytes of a file once, whichever commits it is in."""
     later = "decade" + "0" * 34
-    with FakeServer(FakeHub(BODY)) as server, FakeServer(FakeHub(BODY, commit=later)) as other:
+    one, same = FakeHub(BODY, git=git), FakeHub(BODY, commit=later, git=git)
+    with FakeServer(one) as server, FakeServer(same) as other:
         path = fetched(home, server.url)
         path.write_bytes(OTHER)
         assert fetched(home, other.url, revision=later).read_bytes() == BODY
         assert path.read_bytes() == BODY
 
 
-def test_a_wrong_hash_costs_nobody_a_good_file(home: Path) -> None:
+@KEPT_IN
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_wrong_hash_costs_nobody_a_good_file(home: Path, git: bool, linked: bool) -> None:
     """Somebody else's, perhaps, and large: it stays where nothing better comes."""
-    with FakeServer(FakeHub(BODY)) as server:
+    with FakeServer(FakeHub(BODY, git=git)) as server:
         path = fetched(home, server.url)
-        refusal(home, server.url, sha256=sha256(OTHER))
-        assert path.read_bytes() == BODY
+        blob = path.resolve()
+        if not linked:  # as after another commit's has been fetched
+            path.unlink()
+        line = refusal(home, server.url, sha256=sha256(OTHER))
+        assert f"has sha256 {sha256(BODY)} on {server.url}, not {sha256(OTHER)}" in line
+        assert blob.read_bytes() == BODY
         assert methods(server).count("GET") == 1
 
 
+def test_what_a_person_has_linked_stays(home: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.gguf"
+    own.write_bytes(OTHER)
+    with FakeServer(FakeHub(BODY)) as server:
+        path = fetched(home, server.url)
+        path.unlink()
+        path.symlink_to(own)
+        assert fetched(home, server.url).read_bytes() == BODY
+    assert own.read_bytes() == OTHER
+
+
 def test_two_at_once(home: Path) -> None:
-    """The second one asks for nothing, not even while the first is at it."""
-    told = (
-        "import harness.models.hub as hub\n"
-        "lock = hub._lock\n"
-        "hub._lock = lambda *given: print('at the lock', flush=True) or lock(*given)\n"
-    )
-    released = threading.Event()
-    hub = FakeHub(BODY, holds={"GET": released})
+    """The second one waits, says so, and then has what the first one fetched."""
+    hub = FakeHub(BODY, holds={"GET": threading.Event()})
     with FakeServer(hub) as server:
         first = start(home, server.url)
         assert hub.getting.wait(30)
-        asked = len(server.asked)
-        second = start(home, server.url, first=told)
-        assert second.stdout is not None
-        assert second.stdout.readline() == "at the lock\n"
-        released.set()
+        second = start(home, server.url)
+        assert second.stderr is not None
+        waiting = f"another process is fetching {REPO}/{NAME} at c0ffee00; waiting for it\n"
+        assert second.stderr.readline() == waiting
+        hub.release()
         ends = [end(first), end(second)]
         assert [code for code, *_ in ends] == [0, 0]
         assert ends[0][1] == ends[1][1]
-        assert len(server.asked) == asked
+        assert methods(server).count("GET") == 1
 
 
-def test_killed_in_the_middle(home: Path) -> None:
-    released = threading.Event()
-    hub = FakeHub(BODY, holds={"GET": released})
+@KEPT_IN
+def test_killed_in_the_middle(home: Path, git: bool) -> None:
+    hub = FakeHub(BODY, holds={"GET": threading.Event()}, git=git)
     with FakeServer(hub) as server:
         process = start(home, server.url)
         assert hub.getting.wait(30)
         process.kill()
         end(process)
-        released.set()
+        hub.release()
         assert [name for name in kept(home) if name.endswith(".incomplete")]
         assert fetched(home, server.url).read_bytes() == BODY
-    assert sorted(kept(home)) == sorted([NAME, sha256(BODY)])
+    assert sorted(kept(home)) == sorted([NAME, hub.etag])
+
+
+def test_what_another_program_is_fetching_stays(home: Path) -> None:
+    """It holds the library's lock while it is at it."""
+    with FakeServer(FakeHub(BODY)) as server:
+        repository = fetched(home, server.url).parents[2]
+        blob = repository / "blobs" / sha256(BODY)
+        blob.unlink()
+        theirs = blob.with_name(f"{blob.name}.0123.incomplete")
+        theirs.touch()
+        lock = home / "hub" / ".locks" / repository.name / f"{blob.name}.lock"
+        with FileLock(lock):
+            process = start(home, server.url)
+            assert process.stderr is not None
+            assert process.stderr.readline().startswith("fetching ")
+            assert theirs.exists()
+        assert end(process)[0] == 0
 
 
 def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
