@@ -7,7 +7,10 @@ import pytest
 # What the plugin imports from outside; without this check a clone run by a pytest that lives
 # elsewhere would end in a traceback.
 _NEEDED = (
+    "filelock",
     "gguf",
+    "httpx2",
+    "huggingface_hub",
     "numpy",
     "platformdirs",
     "prometheus_client",

@@ -65,12 +65,12 @@ class Bench:
         )
         defaults = replace(self._defaults(), adapters=loaded, extra_args=self.extra_args)
         fields: ConfigFields = {"ctx_size": _CTX_SIZE, **required}
-        wider = self._trained_for(fields["ctx_size"])
-        return self.changed(replace(defaults, override_kv=wider), **fields)
+        return self.changed(defaults, **fields)
 
     def changed(self, config: ServerConfig, **required: Unpack[ConfigFields]) -> ServerConfig:
         """A configuration with other values for these fields. Raises `NotTestable` as above."""
         changed = replace(config, **required)
+        changed = replace(changed, override_kv=self._trained_for(changed.ctx_size))
         capabilities = self.program.capabilities
         if lacks := lacking(changed, capabilities, required):
             raise Unsupported(f"the build has no {', '.join(lacks)}")
@@ -139,13 +139,15 @@ class Bench:
             device=self.device,
         )
 
-    def _trained_for(self, tokens: int) -> str | None:
+    def _trained_for(self, tokens: int | None) -> str | None:
         """What lets a model see more than it was trained for, where scenarios do.
 
         llama-server cuts slots down to that. Beyond it answers are poor, and no less exact.
         """
         trained = self.model.trained
-        if trained is None or trained.tokens >= tokens:
+        if trained is None or tokens is None or trained.tokens >= tokens:
+            return None
+        if any(trained.key in word for word in self.extra_args):  # the user's word
             return None
         return f"{trained.key}=int:{tokens}"
 

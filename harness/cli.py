@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from harness.builds.origin import locate
 from harness.errors import HarnessError, UsageProblem
 from harness.models.random_lora import make_random_lora
 from harness.models.synthetic.store import generated
+from harness.server.config import check_adapter_path
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 4, 130
 
@@ -64,8 +66,10 @@ def parser() -> argparse.ArgumentParser:
         "make-lora", help="write a random LoRA adapter for a model, and print where it is"
     )
     lora.add_argument("model", type=Path, metavar="MODEL.gguf")
-    lora.add_argument("--out", type=Path, help="default: MODEL-lora-SEED.gguf, here")
-    lora.add_argument("--seed", default="A", help="another one makes another adapter (default: A)")
+    lora.add_argument("--out", metavar="PATH", help="default: MODEL-lora-SEED.gguf, here")
+    lora.add_argument(
+        "--seed", type=_seed, default="A", help="another one makes another adapter (default: A)"
+    )
     lora.set_defaults(run=_make_lora)
     return top
 
@@ -92,9 +96,17 @@ def _model(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _seed(given: str) -> str:
+    if not re.fullmatch(r"[\w.-]+", given, re.ASCII):
+        raise argparse.ArgumentTypeError("letters, digits, '.', '_' and '-'")
+    return given
+
+
 def _make_lora(arguments: argparse.Namespace) -> int:
     model: Path = arguments.model
-    path = arguments.out or Path(f"{model.stem}-lora-{arguments.seed}.gguf")
+    default = f"{model.stem}-lora-{arguments.seed}.gguf"
+    path = Path(os.path.expanduser(arguments.out or default))  # noqa: PTH111  # raises nothing
+    check_adapter_path(path)
     make_random_lora(model, path, seed=arguments.seed)
     print(path)
     return 0

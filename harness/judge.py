@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from harness.accounting import violations
-from harness.answers import Tolerance, difference, other_text, unlike_cold, wrong_cell
+from harness.answers import difference, other_text, unlike_cold, wrong_cell
 from harness.bench import Bench
 from harness.client import Options
 from harness.errors import ReferenceTrouble
@@ -19,7 +19,9 @@ from harness.stopwatch import Stopwatch
 
 NOT_JUDGED = "not judged"
 """How answers were judged that could not be."""
-_BLIND = f"{NOT_JUDGED}: noise hides what other adapters do"
+_BLIND = f"{NOT_JUDGED}: noise hides what other adapters or texts do"
+
+_NO_COLD_RUN = f"{NOT_JUDGED}: a cold run would take as long as the scenario"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,7 @@ class Judge:
             by.append(_BLIND if cold.apart is None else "cold run")
             texts.append(text)
         wrong = tuple(Failure(Kind.WRONG_ANSWER, text) for text in texts if text)
-        return Judgement(by="; ".join(by) or NOT_JUDGED, cold=cold, wrong=wrong)
+        return Judgement(by="; ".join(by) or _NO_COLD_RUN, cold=cold, wrong=wrong)
 
     def _against_cold(
         self, asked: Asked, reply: Reply, config: ServerConfig
@@ -83,7 +85,7 @@ class Judge:
         """How the answer compares with a cold run's, and what is wrong with it."""
         reference = self.bench.reference(config)
         tolerance = reference.tolerance(self.watch.left)
-        row = _row(tolerance)
+        row = ColdRow(limit=tolerance.limit, noise=tolerance.noise, signal=tolerance.signal)
         if not tolerance.tells:
             if self.bench.model.oracle is not None:
                 # On a generated model other adapters make a difference of many nats: such noise
@@ -99,9 +101,3 @@ class Judge:
             raise ReferenceTrouble(f"cold run: {broken[0].message}")
         apart = difference(cold.tokens[0], reply.tokens[0])
         return replace(row, apart=apart), unlike_cold(cold, reply, tolerance)
-
-
-def _row(tolerance: Tolerance) -> ColdRow:
-    if not tolerance.measured:
-        return ColdRow(limit=tolerance.limit)
-    return ColdRow(limit=tolerance.limit, noise=tolerance.noise, signal=tolerance.signal)

@@ -64,17 +64,18 @@ class ColdRow:
     limit: float
     """The tolerance."""
     noise: float | None = None
-    """The most that right answers were apart on the control, where one was needed."""
+    """The most that right answers were apart on the control; None where it reused nothing."""
     signal: float | None = None
-    """The least that another adapter setting made there."""
+    """The least that another adapter setting or text made there; None where none was needed."""
     apart: float | None = None
     """The largest difference of first-token logprobs; None where noise hides what they say."""
 
     def __str__(self) -> str:
-        if self.noise is None or self.signal is None:
+        if self.signal is None:
             return f"{self.limit:.1e}"
+        noise = "unknown" if self.noise is None else f"{self.noise:.1e}"
         return (
-            f"{self.limit:.1e} (control: noise {self.noise:.1e}, other adapters {self.signal:.1e})"
+            f"{self.limit:.1e} (control: noise {noise}, other adapters or text {self.signal:.1e})"
         )
 
 

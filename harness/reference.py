@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -125,33 +125,34 @@ class Reference:
         other = self.cold(Route.COMPLETION, prose("other text", 400), Setting(), timeout)
         try:
             with self.make_server(self.config, self.directory / "control.log") as server:
-                noise = max(
-                    self._noise(server.client, prompt, longer, setting, first, timeout)
+                apart = [
+                    difference(first, warm)
                     for setting, first in zip(settings, cold, strict=True)
-                )
+                    for warm in self._reused(server.client, prompt, longer, setting, timeout)
+                ]
         except (RequestError, ServerError) as error:
             raise ReferenceTrouble(f"no control: {error.message}", detail=error.detail) from error
         firsts = [*cold, other.tokens[0]]
         signal = min(difference(a, b) for i, a in enumerate(firsts) for b in firsts[:i])
-        return Tolerance.of_control(noise, signal, exact=self.model.oracle is not None)
+        generated = self.model.oracle is not None
+        return Tolerance.of_control(max(apart, default=None), signal, generated=generated)
 
-    def _noise(
-        self,
-        client: Client,
-        prompt: Prompt,
-        longer: Prompt,
-        setting: Setting,
-        cold: TokenProbs,
-        timeout: float,
-    ) -> float:
-        """How far right answers are from the cold one: some tokens read, just one, and many."""
-        options = Options(lora=self._lora_field(setting))
+    def _reused(
+        self, client: Client, prompt: Prompt, longer: Prompt, setting: Setting, timeout: float
+    ) -> Iterator[TokenProbs]:
+        """Right answers to `longer`: some of its tokens read, just one, and many.
+
+        What each reuses was computed from nothing just before, so that no other setting's can get
+        in. An answer for which nothing was reused is a cold one, and shows no noise.
+        """
+        lora = self._lora_field(setting)
         half = Prompt((prompt.text[: len(prompt.text) // 2],))
-        warm = []
         for before in (prompt, longer, half):
-            send(client, Route.COMPLETION, before, options, timeout)
-            warm.append(send(client, Route.COMPLETION, longer, options, timeout))
-        return max(difference(cold, reply.tokens[0]) for reply in warm)
+            fresh = Options(lora=lora, cache_prompt=False, n_predict=1)
+            send(client, Route.COMPLETION, before, fresh, timeout)
+            reply = send(client, Route.COMPLETION, longer, Options(lora=lora), timeout)
+            if reply.timings.cache_n:
+                yield reply.tokens[0]
 
     def _lora_field(self, setting: Setting) -> list[tuple[int, float]]:
         """A `lora` field that states every adapter of the model."""

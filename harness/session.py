@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shlex
 import sys
@@ -136,16 +137,18 @@ def _words(args: Sequence[str]) -> tuple[str, ...]:
 
 def _model(name: str, loras: Sequence[str]) -> Model:
     if name != GENERATED and name not in PUBLISHED:
-        path = Path(name).expanduser()
-        if not path.exists():
-            names = ", ".join((GENERATED, *PUBLISHED))
-            raise UsageProblem(f"--llama-model={name}: no such file", hint=f"names are: {names}")
-        return user_model(path, [Path(lora).expanduser() for lora in loras])
+        names = ", ".join((GENERATED, *PUBLISHED))
+        paths = [_path(lora) for lora in loras]
+        return user_model(_path(name), paths, if_missing=f"names are: {names}")
     if loras:
         raise UsageProblem(
             "--llama-lora needs --llama-model=PATH", hint=f"{name} has its own adapters"
         )
     return generated(Memory.DENSE) if name == GENERATED else fetched(name)
+
+
+def _path(given: str) -> Path:
+    return Path(os.path.expanduser(given))  # noqa: PTH111  # raises nothing for an unknown user
 
 
 def _file_to_json(file: ModelFile) -> list[str]:

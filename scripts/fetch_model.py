@@ -7,9 +7,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from harness.cli import Parser, exit_code
-from harness.models.hub import HubFile, fetch
-from harness.models.published import PUBLISHED
+try:
+    from harness.cli import Parser, exit_code
+    from harness.models.hub import HubFile, fetch
+    from harness.models.published import PUBLISHED
+except ModuleNotFoundError as missing:
+    print(f"fetch_model.py: {missing} (pip install -e . in its clone)", file=sys.stderr)
+    sys.exit(4)
 
 _DEFAULT = "stories15m-moe"
 _ANY_FILE = ("repo", "revision", "file", "sha256")
@@ -32,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _any(arguments: argparse.Namespace) -> list[HubFile]:
-    return [HubFile(arguments.repo, arguments.revision, arguments.file, arguments.sha256)]
+    return [HubFile(arguments.repo, arguments.revision, arguments.file, arguments.sha256.lower())]
 
 
 def _named(names: Sequence[str]) -> list[HubFile]:

@@ -6,6 +6,7 @@ Importing this imports huggingface_hub, which reads `HF_*` then and raises `Valu
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import sys
 import threading
@@ -31,7 +32,7 @@ from huggingface_hub.file_download import (
 
 from harness.errors import UsageProblem
 from harness.files import sha256_of
-from harness.models.hub import NO_DOWNLOAD, HubFile
+from harness.models.hub import NO_DOWNLOAD, HubFile, without_credentials
 
 # Plain HTTP is the way that is tested here; and nobody is told of our users.
 constants.HF_HUB_DISABLE_XET = True
@@ -53,12 +54,18 @@ def fetched(file: HubFile) -> Path:
             return cached
         if constants.HF_HUB_OFFLINE:
             raise UsageProblem(
-                f"{file} is not in the cache, and HF_HUB_OFFLINE is set", hint=NO_DOWNLOAD
+                f"{file} is not in the cache as it must be, and HF_HUB_OFFLINE is set",
+                hint=NO_DOWNLOAD,
             )
         etag = _etag(file)
         with _lock(file):
             # Perhaps whoever held the lock has fetched it.
             return _cached(file) or _downloaded(file, etag)
+
+
+def _endpoint() -> str:
+    """Which hub is asked, as it may be shown."""
+    return without_credentials(constants.ENDPOINT)
 
 
 def _cached(file: HubFile) -> Path | None:
@@ -83,7 +90,7 @@ def _etag(file: HubFile) -> str:
     there = _in_time(lambda: get_hf_file_metadata(url, timeout=_ANSWER_SECONDS / 2))
     if there.commit_hash is None or there.etag is None:  # a page to log in at, perhaps
         raise UsageProblem(
-            f"{file} cannot be fetched from {constants.ENDPOINT}: what answers there is no hub",
+            f"{file} cannot be fetched from {_endpoint()}: what answers there is no hub",
             hint=NO_DOWNLOAD,
         )
     _check_announced(file, there)
@@ -92,15 +99,13 @@ def _etag(file: HubFile) -> str:
 
 def _check_announced(file: HubFile, there: HfFileMetadata) -> None:
     if None not in (file.size, there.size) and there.size != file.size:
-        raise UsageProblem(
-            f"{file} has {there.size} bytes on {constants.ENDPOINT}, not {file.size}"
-        )
+        raise UsageProblem(f"{file} has {there.size} bytes on {_endpoint()}, not {file.size}")
     if _SHA256.fullmatch(there.etag or "") and there.etag != file.sha256:
         raise _another(file, there.etag)
 
 
 def _another(file: HubFile, sha256: str | None) -> UsageProblem:
-    return UsageProblem(f"{file} has sha256 {sha256} on {constants.ENDPOINT}, not {file.sha256}")
+    return UsageProblem(f"{file} has sha256 {sha256} on {_endpoint()}, not {file.sha256}")
 
 
 def _downloaded(file: HubFile, etag: str) -> Path:
@@ -108,13 +113,13 @@ def _downloaded(file: HubFile, etag: str) -> Path:
     blob = _repository(file) / "blobs" / etag
     _remove_damaged(file, blob)
     _remove_partial(file, blob)
-    print(f"fetching {file} from {constants.ENDPOINT}", file=sys.stderr)
+    print(f"fetching {file} from {_endpoint()}", file=sys.stderr)
     path = Path(hf_hub_download(file.repo, file.name, revision=file.revision))
     if not _is(file, path):
         found = sha256_of(path)
-        _forget(path)
+        _forget(file, path)
         raise UsageProblem(
-            f"{file}: what {constants.ENDPOINT} sent has sha256 {found}, not {file.sha256}",
+            f"{file}: what {_endpoint()} sent has sha256 {found}, not {file.sha256}",
             hint="nothing of it was kept",
         )
     return path
@@ -127,7 +132,7 @@ def _remove_damaged(file: HubFile, blob: Path) -> None:
             continue
         if blob.name in (_git_hash_of(path), sha256_of(path)):
             raise _another(file, sha256_of(path))
-        _forget(path)
+        _forget(file, path)
 
 
 def _remove_partial(file: HubFile, blob: Path) -> None:
@@ -148,7 +153,7 @@ def _remove_partial(file: HubFile, blob: Path) -> None:
 @contextmanager
 def _refusals(file: HubFile) -> Iterator[None]:
     """Says in one line why a file could not be had."""
-    endpoint = constants.ENDPOINT
+    endpoint = _endpoint()
     try:
         yield
     except errors.GatedRepoError:
@@ -179,7 +184,8 @@ def _reason(error: Exception) -> str:
     text = str(cause or error).strip() or type(cause or error).__name__
     answer = getattr(cause or error, "response", None)
     said = "" if answer is None else answer.headers.get("X-Error-Message", "")
-    return ": ".join(line for line in (text.splitlines()[0], said) if line)
+    lines = (text.splitlines()[0], said)
+    return without_credentials(": ".join(line for line in lines if line))
 
 
 def _in_time(ask: Callable[[], T]) -> T:
@@ -241,9 +247,13 @@ def _git_hash_of(path: Path) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
-def _forget(path: Path) -> None:
-    """Removes a file from the cache: the link in its snapshot, and the blob that it points to."""
-    blob = path.resolve()
+def _forget(file: HubFile, path: Path) -> None:
+    """Removes a file from the cache: the link in its snapshot, and the blob that it points to.
+
+    Not what a person has linked into the cache from elsewhere.
+    """
+    target = path.parent / path.readlink() if path.is_symlink() else path
     path.unlink(missing_ok=True)
-    if blob.parent.name == "blobs":  # not what a person has linked there
-        blob.unlink(missing_ok=True)
+    blobs = _repository(file) / "blobs"
+    if os.path.normpath(target.parent) == str(blobs):
+        (blobs / target.name).unlink(missing_ok=True)

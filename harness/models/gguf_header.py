@@ -112,7 +112,7 @@ class _Reader:
         try:
             block, size = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
         except (ValueError, KeyError):
-            return offset  # a type newer than our gguf package
+            return offset + elements // 8  # a type newer than our gguf package: a bit at least
         return offset + elements // block * size
 
     def _value(self, kind: GGUFValueType) -> Scalar | None:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from harness.errors import UsageProblem
 
-NO_DOWNLOAD = "--llama-model=generated needs no download; HF_ENDPOINT names another hub"
+NO_DOWNLOAD = "the suite's --llama-model=generated needs none; set HF_ENDPOINT for another hub"
 """What a person can do who has no hub."""
 _REVISION = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,12 @@ def fetch(file: HubFile) -> Path:
     except ValueError as error:  # what the library says of settings it reads at import
         endpoint = os.environ.get("HF_ENDPOINT", "the hub")
         raise UsageProblem(
-            f"{file} cannot be fetched from {endpoint}: {error}", hint=NO_DOWNLOAD
+            without_credentials(f"{file} cannot be fetched from {endpoint}: {error}"),
+            hint=NO_DOWNLOAD,
         ) from None
     return fetched(file)
+
+
+def without_credentials(text: str) -> str:
+    """A text whose addresses do not say who asks there, and by what password."""
+    return _CREDENTIALS.sub("", text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 from harness.errors import UsageProblem
@@ -12,14 +13,14 @@ from harness.files import sha256_of
 from harness.models import shelf
 from harness.models.gguf_header import Header
 from harness.models.spec import ModelFile
-from harness.models.synthetic import weights
+from harness.models.synthetic import recipe, weights
 from harness.models.synthetic.recipe import Lora, write_lora
 from harness.models.synthetic.weights import Array, noise
 from harness.models.user import ARCHITECTURE, checked_header
 
 RANK = 8
 STRENGTH = 0.5
-"""What an adapter at scale 1 adds to a projection, beside unit weights' share of it (1)."""
+"""RMS of what scale 1 adds to a projection of unit inputs, where usual weights make about 1."""
 
 _STATE_MATRICES = (
     *("attn_k", "attn_v", "attn_qkv"),
@@ -43,8 +44,10 @@ def make_random_lora(model: Path, path: Path, *, seed: str) -> None:
     is at `path` already, and where it cannot be written.
     """
     architecture, lora = _lora(model, seed)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = path.parent / f".make-lora-{os.getpid()}"
     try:
+        if not path.name or (path.exists() and not path.is_file()):
+            raise UsageProblem(f"{path} is no name for a file")
         write_lora(beside, architecture, lora, alpha=RANK)
         if path.exists() and sha256_of(path) != sha256_of(beside):
             raise UsageProblem(f"{path} is there already", hint="--out names another place")
@@ -52,12 +55,13 @@ def make_random_lora(model: Path, path: Path, *, seed: str) -> None:
     except OSError as error:
         raise UsageProblem(f"{path} cannot be written: {error.strerror}") from None
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):  # there may be no such directory
+            beside.unlink(missing_ok=True)
 
 
 def random_adapter(model: ModelFile, seed: str) -> ModelFile:
     """The same in the cache, written there unless it is there. Raises as `shelf.kept` does."""
-    sources = (Path(__file__), Path(weights.__file__))
+    sources = (Path(__file__), Path(weights.__file__), Path(recipe.__file__))
     name = f"random-lora-{seed}-{model.sha256[:16]}-{shelf.content_key(sources)}"
 
     def write(home: Path) -> None:
@@ -73,6 +77,8 @@ def _lora(model: Path, seed: str) -> tuple[str, Lora]:
     architecture = header.metadata.get(ARCHITECTURE)
     if header.metadata.get("general.type") == "adapter" or not isinstance(architecture, str):
         raise UsageProblem(f"{model} is not a model")
+    if header.metadata.get("split.count", 0) not in (0, 1):
+        raise UsageProblem(f"{model} is one of several parts", hint="llama-gguf-split --merge")
     lora = _adapted(header, _STATE_MATRICES, seed) or _adapted(header, _OTHER_MATRICES, seed)
     if not lora:
         raise UsageProblem(
@@ -86,7 +92,7 @@ def _adapted(header: Header, matrices: Collection[str], seed: str) -> Lora:
     adapted: dict[str, tuple[Array, Array]] = {}
     for name, shape in header.shapes.items():
         block, _, matrix = name.removesuffix(".weight").removeprefix("blk.").partition(".")
-        if block.isdecimal() and matrix in matrices and len(shape) == 2:
+        if block.isdecimal() and matrix in matrices and len(shape) == 2 and all(shape):
             inputs, outputs = shape
             down = _matrix(f"{seed} {name} down", RANK, inputs, size=1 / math.sqrt(inputs))
             up = _matrix(f"{seed} {name} up", outputs, RANK, size=STRENGTH / math.sqrt(RANK))

@@ -59,11 +59,11 @@ def kept(
 def _verified(home: Path) -> dict[str, ModelFile] | None:
     """The files in `home` if all are there and as they were written."""
     try:
-        manifest: dict[str, str] = json.loads((home / _MANIFEST).read_text())
+        manifest = json.loads((home / _MANIFEST).read_text())
         found = {name: sha256_of(home / f"{name}.gguf") for name in manifest}
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, TypeError):
         return None
-    if found != manifest:
+    if not found or found != manifest:
         return None
     return {name: ModelFile(home / f"{name}.gguf", sha256) for name, sha256 in found.items()}
 

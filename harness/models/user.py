@@ -17,14 +17,14 @@ LETTERS = "AB"
 """Adapters are called by these in scenarios."""
 
 
-def user_model(path: Path, loras: Sequence[Path]) -> Model:
+def user_model(path: Path, loras: Sequence[Path], *, if_missing: str = "") -> Model:
     """The model at `path`, with its adapters as A and B, judged against cold runs.
 
     Raises `UsageProblem` for a file that is missing, truncated, or not what it should be.
     """
     if len(loras) > len(LETTERS):
         raise UsageProblem(f"--llama-lora was given {len(loras)} times; scenarios use at most two")
-    metadata = checked_header(path, f"--llama-model={path}").metadata
+    metadata = checked_header(path, f"--llama-model={path}", if_missing=if_missing).metadata
     if metadata.get("general.type") == "adapter":
         raise UsageProblem(f"{path} is an adapter, not a model", hint="pass it as --llama-lora")
     for lora in loras:
@@ -36,13 +36,13 @@ def user_model(path: Path, loras: Sequence[Path]) -> Model:
                 f"{lora} is for a model of architecture {adapter.get(ARCHITECTURE)}, "
                 f"{path.name} is {metadata.get(ARCHITECTURE)}"
             )
+    adapters = [ModelFile(lora.absolute(), sha256_of(lora)) for lora in loras]
+    if len({adapter.sha256 for adapter in adapters}) < len(adapters):
+        raise UsageProblem("--llama-lora was given the same adapter twice")
     return Model(
         name=path.name,
         file=ModelFile(path.absolute(), sha256_of(path)),
-        adapters={
-            letter: ModelFile(lora.absolute(), sha256_of(lora))
-            for letter, lora in zip(LETTERS, loras, strict=False)
-        },
+        adapters=dict(zip(LETTERS, adapters, strict=False)),
         memory=_memory(metadata),
         oracle=None,
         trained=_trained(metadata),
@@ -55,14 +55,16 @@ def _trained(metadata: dict[str, Scalar | None]) -> TrainedContext | None:
     return TrainedContext(key, tokens) if isinstance(tokens, int) else None
 
 
-def checked_header(path: Path, shown: str) -> Header:
-    """The header of a person's GGUF file, which they call `shown`.
+def checked_header(path: Path, shown: str, *, if_missing: str = "") -> Header:
+    """The header of a person's GGUF file, which they call `shown`; a hint if it is missing.
 
     Raises `UsageProblem` for a file that is missing, cut short, or something else.
     """
-    if not path.is_file():
-        raise UsageProblem(f"{shown}: no such file")
     try:
+        if not path.exists():
+            raise UsageProblem(f"{shown}: no such file", hint=if_missing)
+        if not path.is_file():
+            raise UsageProblem(f"{shown} is not a file")
         return read_header(path)
     except ValueError as error:
         raise UsageProblem(

@@ -62,22 +62,26 @@ def _answers(rows: Iterable[VerdictRow]) -> list[str]:
     measured: dict[tuple[str, bool], list[ColdRow]] = {}
     for row in rows:
         for cold in (request.cold for request in row.requests):
-            if cold is not None and cold.noise is not None:
+            if cold is not None and cold.signal is not None:
                 measured.setdefault((row.build, cold.apart is not None), []).append(cold)
     return [
-        f"answers on {build}: {len(found)} {_compared(found) if told else 'not judged'}, "
-        f"control: noise {_nats(found, 'noise')}, other adapters or text {_nats(found, 'signal')}"
+        f"answers on {build}: {len(found)} {_compared(found) if told else 'not judged'}; "
+        f"control: noise {_nats(cold.noise for cold in found)}, "
+        f"other adapters or text {_nats(cold.signal for cold in found)}"
         for (build, told), found in measured.items()
     ]
 
 
 def _compared(rows: Sequence[ColdRow]) -> str:
-    return f"judged by cold runs, apart {_nats(rows, 'apart')}, allowed {_nats(rows, 'limit')} nats"
+    apart, allowed = _nats(cold.apart for cold in rows), _nats(cold.limit for cold in rows)
+    return f"judged, {apart} nats from a cold run's, {allowed} allowed"
 
 
-def _nats(rows: Iterable[ColdRow], name: str) -> str:
-    numbers = [getattr(row, name) for row in rows]
-    low, high = f"{min(numbers):.1e}", f"{max(numbers):.1e}"
+def _nats(numbers: Iterable[float | None]) -> str:
+    known = [number for number in numbers if number is not None]
+    if not known:
+        return "unknown"
+    low, high = f"{min(known):.1e}", f"{max(known):.1e}"
     return low if low == high else f"{low} to {high}"
 
 

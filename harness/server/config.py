@@ -101,6 +101,8 @@ class Flag:
     """What False writes; a flag without it is just left out then."""
     at_least: bool = False
     """A scenario that requires a number is as well served by a larger one."""
+    repeats: bool = False
+    """The user may give it too, and both count."""
     optional: bool = False
     """A convenience that is left out on a build that lacks it, rather than needed by a scenario."""
 
@@ -131,7 +133,7 @@ FLAGS: Mapping[str, Flag] = {
     "gpu_layers": Flag("--n-gpu-layers"),
     "cache_prompt": Flag("--cache-prompt", off="--no-cache-prompt"),
     "embeddings": Flag("--embeddings"),
-    "override_kv": Flag("--override-kv", optional=True),
+    "override_kv": Flag("--override-kv", repeats=True, optional=True),
     "warmup": Flag("--warmup", off="--no-warmup", optional=True),
     "fit": Flag("--fit", optional=True),
     "offline": Flag("--offline", optional=True),
@@ -183,7 +185,7 @@ def argv(config: ServerConfig, capabilities: Capabilities) -> tuple[str, ...]:
     words += ["-lv", str(capabilities.log_level), "--log-colors", "off"]
     for name, flag in FLAGS.items():
         written = list(_written(flag, getattr(config, name)))
-        if not written or capabilities.spellings(flag.on)[0] in given:
+        if not written or (capabilities.spellings(flag.on)[0] in given and not flag.repeats):
             continue
         if flag.optional and not capabilities.supports(written[0]):
             continue
@@ -253,7 +255,7 @@ def check_adapter_path(path: Path) -> None:
     if ":" in str(path) or "," in str(path):
         raise UsageProblem(
             f"{path}: llama-server cannot load an adapter whose path has ':' or ','",
-            hint="put it elsewhere; XDG_CACHE_HOME moves the generated ones",
+            hint="put it elsewhere; XDG_CACHE_HOME moves generated ones, HF_HOME fetched ones",
         )
 
 

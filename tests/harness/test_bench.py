@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import pytest
 
 from harness.answers import BASE_TOLERANCE, Tolerance
 from harness.bench import Bench
+from harness.client import Options
 from harness.memory import Memory
 from harness.models.synthetic import dense
 from harness.models.synthetic.recipe import write_model
 from harness.models.user import user_model
 from harness.prompts import Route, prose
-from harness.reference import Reference
+from harness.reference import Reference, send
+from harness.replies import Reply
 from harness.server.config import ConfigFields
 from harness.server.guard import Guard
 from harness.setting import Setting
@@ -97,6 +99,8 @@ def test_the_tolerance_is_measured_elsewhere(make: MakeBench, elsewhere: str) ->
         "requirement": lambda: reference(make(), flash_attn="on"),
     }[elsewhere]()
     tolerance = cold.tolerance(30)
+    assert tolerance.noise is not None
+    assert tolerance.signal is not None
     assert 0 < tolerance.noise < tolerance.signal / 32
     assert tolerance.signal < 100
     assert tolerance.tells
@@ -107,7 +111,47 @@ def test_the_signal_of_a_model_without_adapters_is_another_text(make: MakeBench)
     bench = make("-fa", "on")
     bench.model = replace(bench.model, adapters={})
     tolerance = bench.reference(bench.config({})).tolerance(30)
+    assert tolerance.signal is not None
     assert 0 < tolerance.signal < 100
+
+
+def test_the_control_reuses_much_and_little_and_nothing_of_others(
+    make: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under each setting: some tokens read, just one, and more than half of the prompt."""
+    asked: list[tuple[Options, Reply]] = []
+
+    def recorded(*given: Any, **more: Any) -> Reply:
+        reply = send(*given, **more)
+        asked.append((given[3], reply))
+        return reply
+
+    monkeypatch.setattr("harness.reference.send", recorded)
+    bench = make("-fa", "on")
+    reference(bench).tolerance(30)
+    reused = [(o.lora, r) for o, r in asked if o.cache_prompt]
+    assert len(reused) == 3 * 5  # no adapter, and two at two scales
+    for at in range(0, len(reused), 3):
+        some, one, many = (reply.timings.prompt_n for _, reply in reused[at : at + 3])
+        assert (some, one) == (len(" and on") + 1 - 1, 1)
+        assert many > reused[at][1].prompt_tokens / 2
+    fresh = [r for o, r in asked if not o.cache_prompt]
+    assert {reply.timings.cache_n for reply in fresh} == {0}
+
+
+def test_a_control_without_reuse_tells_nothing(
+    make: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cold runs compared with cold runs would show no noise at all."""
+
+    def cold(*given: Any, **more: Any) -> Reply:
+        client, route, prompt, options, timeout = given
+        return send(client, route, prompt, replace(options, cache_prompt=False), timeout, **more)
+
+    monkeypatch.setattr("harness.reference.send", cold)
+    tolerance = reference(make("-fa", "on")).tolerance(30)
+    assert tolerance.noise is None
+    assert not tolerance.tells
 
 
 def test_the_micro_batch_in_force(make: MakeBench) -> None:
@@ -139,6 +183,11 @@ def test_a_model_sees_more_than_it_was_trained_for(make: MakeBench, tmp_path: Pa
         assert reply.prompt_tokens == 601
         assert server.client.slots()[0].n_ctx >= 601
     assert bench.config({}, ctx_size=256).override_kv is None
+    larger = bench.changed(config, ctx_size=16384)
+    assert larger.override_kv == "llama.context_length=int:16384"
+    bench.extra_args = ("--override-kv", "llama.context_length=int:99")
+    assert bench.config({}).override_kv is None
+    bench.extra_args = ()
     bench.model = replace(bench.model, trained=None)
     assert bench.config({}).override_kv is None
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from harness.builds.build import Build
-from harness.cli import EXIT_USAGE, main
+from harness.cli import EXIT_INTERRUPTED, EXIT_USAGE, exit_code, main
 
 
 def test_probe(llama_build: Build, capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,3 +41,21 @@ def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None
         main([])
     assert left.value.code == EXIT_USAGE
     assert "COMMAND" in capsys.readouterr().err
+
+
+def test_an_interrupt_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    assert exit_code("program", interrupted) == EXIT_INTERRUPTED
+    assert capsys.readouterr().err == "program: interrupted\n"
+
+
+def test_whoever_fetches_nothing_does_not_load_the_hubs_library() -> None:
+    """It would cost every run a third of a second."""
+    code = (
+        "import sys, harness.plugin, harness.cli\n"
+        "print(sorted({'huggingface_hub', 'httpx2', 'tqdm'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.ledger import SCHEMA, Ledger, RequestRow, Verdict, VerdictRow
+from harness.ledger import SCHEMA, ColdRow, Ledger, RequestRow, Verdict, VerdictRow
 
 REQUEST = RequestRow(
     step="P again",
@@ -20,6 +20,8 @@ REQUEST = RequestRow(
     expected=(601, 601),
     cache_n=0,
     prompt_n=609,
+    answer="cold run",
+    cold=ColdRow(limit=2e-3, apart=5e-4),
     failures=(("lost_reuse", "601 tokens were read again for nothing"),),
 )
 VERDICT = VerdictRow(

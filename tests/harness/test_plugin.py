@@ -57,12 +57,16 @@ def write_scenario(
     pytester.makeini("[pytest]\n")
 
 
+_THEIRS = re.compile(r"HF_|HUGGING_?FACE_|(https?|all|no)_proxy$", re.IGNORECASE)
+
+
 def suite(*options: str, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Runs pytest in the clone, as typed there."""
+    """Runs pytest in the clone, as typed there; with no hub, cache or proxy of the tester's."""
+    own = {name: text for name, text in os.environ.items() if not _THEIRS.match(name)}
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options],
         cwd=ROOT,
-        env={**os.environ, **(environ or {})},
+        env={**own, **(environ or {})},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -294,6 +298,16 @@ def test_a_project_that_only_has_the_plugin_installed(pytester: pytest.Pytester)
     result = pytester.runpytest_subprocess()
     result.assert_outcomes(passed=2)
     result.stdout.no_fnmatch_line("*llama-server*")
+
+
+def test_somewhere_else_than_in_a_clone(pytester: pytest.Pytester, llama_build: Build) -> None:
+    """The head of the run looks healthy: without a word nobody knows why nothing is tested."""
+    result = pytester.runpytest_subprocess(f"--llama-bin={llama_build.origin.path}")
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines(["there are no scenarios here: run this in a clone of *"])
+    write_scenario(pytester)
+    deselected = pytester.runpytest_subprocess(f"--llama-bin={llama_build.origin.path}", "-k", "x")
+    deselected.stdout.no_fnmatch_line("*no scenarios here*")
 
 
 def test_a_project_that_does_not_say_so_gets_told(pytester: pytest.Pytester) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.builds.build import Build
 from harness.models.published import PUBLISHED
 from harness.models.synthetic.store import generated
 from tests.cache.test_lora import FOX, GLASS
@@ -26,6 +27,7 @@ FILES = {
 }
 OTHER_BYTES = """
 from dataclasses import replace
+from harness.builds.build import Build
 from harness.models.published import PUBLISHED, Published
 
 def served(file, sha256, size):
@@ -56,7 +58,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
     """An empty cache, and a plugin that lets other bytes go under the real names."""
     model, lora = ((sha256(body), len(body)) for body in FILES.values())
     (tmp_path / "other_bytes.py").write_text(OTHER_BYTES.format(model=model, lora=lora))
-    return {"PYTHONPATH": str(tmp_path), "HF_HOME": str(tmp_path / "home"), "HF_TOKEN": ""}
+    return {"PYTHONPATH": str(tmp_path), "HF_HOME": str(tmp_path / "home")}
 
 
 def run(
@@ -70,9 +72,11 @@ def run(
 
 @WORKERS
 def test_the_articles_test_to_its_verdict(
-    environ: dict[str, str], workers: tuple[str, ...]
+    environ: dict[str, str], llama_build: Build, workers: tuple[str, ...]
 ) -> None:
     """Its own prompts, judged by the server's token counts and by cold runs; fetched once."""
+    if not llama_build.origin.provided:
+        pytest.skip("what is wrong with other builds is not known here")
     with hub() as server:
         done = run(server.url, environ, "-k", f"article and {NP1}", *workers)
         assert done.returncode == 1, done.stdout  # known bugs are those of the generated model
@@ -80,7 +84,9 @@ def test_the_articles_test_to_its_verdict(
         glass, fox = len(GLASS.text) + 1, len(FOX.text) + 1
         reuse = f"0/{glass} 1/{fox - 1} 0/{glass + len('And then')}"
         assert re.search(rf"test_article +{reuse} +failed +glass \+ tail: lost_reuse", done.stdout)
-        judged = r"^answers on \w+: 2 judged by cold runs, .*, control: noise .*, other adapters"
+        judged = (
+            r"^answers on \w+: 2 judged, .* allowed; control: noise .*, other adapters or text "
+        )
         assert re.search(judged, done.stdout, re.MULTILINE)
         assert f"model: {NAME} (dense), adapters: A moe_shakespeare15M.gguf, B random.gguf, " in (
             done.stdout
@@ -99,12 +105,14 @@ def test_scenarios_of_two_adapters_run_too(environ: dict[str, str]) -> None:
 
 
 @WORKERS
-def test_without_a_hub_there_is_one_line(workers: tuple[str, ...], tmp_path: Path) -> None:
-    environ = {"HF_HOME": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:1"}
+def test_without_a_hub_there_is_one_line(
+    workers: tuple[str, ...], tmp_path: Path, dead: str
+) -> None:
+    environ = {"HF_HOME": str(tmp_path), "HF_ENDPOINT": dead}
     done = suite(f"--llama-model={NAME}", *workers, environ=environ)
     assert done.returncode == 4
     (line,) = [line for line in done.stderr.splitlines() if line.strip()]
-    for words in ("stories15M_MOE-F16.gguf", "http://127.0.0.1:1", "--llama-model=generated"):
+    for words in ("stories15M_MOE-F16.gguf", dead, "--llama-model=generated"):
         assert words in line
 
 

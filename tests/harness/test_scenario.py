@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,12 +14,14 @@ from typing import Any, Unpack
 import psutil
 import pytest
 
+from harness.answers import Tolerance
 from harness.bench import Bench
 from harness.client import Client, Options
 from harness.errors import HarnessError, NotTestable, ReferenceTrouble, Refused
 from harness.expect import Claim
+from harness.ledger import ColdRow
 from harness.prompts import Route, prose
-from harness.reference import Reference
+from harness.reference import Reference, send
 from harness.replies import Reply, SlotFile
 from harness.report.failure import failure_text
 from harness.scenario import NO_FIELD, Scenario
@@ -242,6 +245,60 @@ def test_other_numbers_have_a_reference_of_their_own(make: Make) -> None:
     assert cold.noise is not None
     assert cold.apart is not None
     assert cold.apart < cold.limit
+
+
+@pytest.mark.parametrize("generated", [True, False])
+def test_an_answer_that_noise_hides_is_not_judged(
+    make: Make, llama_bench: Bench, monkeypatch: pytest.MonkeyPatch, generated: bool
+) -> None:
+    """On a generated model it is no noise: trouble, and no verdict."""
+    blind = Tolerance.of_control(noise=0.3, signal=0.9, generated=generated)
+    monkeypatch.setattr(Reference, "tolerance", lambda *given: blind)
+    monkeypatch.setattr(Reference, "cold", lambda *given, **more: pytest.fail("asked for nothing"))
+    if generated:
+        with pytest.raises(ReferenceTrouble, match="noise hides"), make() as s:
+            s.ask("P", P, lora=NO_FIELD)
+        return
+    monkeypatch.setattr(llama_bench, "model", replace(llama_bench.model, oracle=None))
+    with make() as s:
+        s.ask("P", P, lora=NO_FIELD)
+    row = s.steps[0].row
+    assert (row.answer or "").startswith("not judged: noise hides")
+    assert row.cold == ColdRow(limit=blind.limit, noise=0.3, signal=0.9)
+    assert row.failures == ()
+
+
+def test_a_wrong_answer_of_a_real_model_shows(
+    make: Make, llama_bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a cell, beyond what is allowed and not before; the message says what that is."""
+    tolerance = Tolerance.of_control(noise=0.001, signal=0.8, generated=False)
+    monkeypatch.setattr(Reference, "tolerance", lambda *given: tolerance)
+    monkeypatch.setattr(llama_bench, "model", replace(llama_bench.model, oracle=None))
+    for shift, signature in ((0.015, ()), (0.025, ("P: wrong_answer",))):
+        scenario = make()
+        shifted = _with_shifted_logprobs(shift)
+        with monkeypatch.context() as patch, suppress(ScenarioFailed), scenario as s:
+            patch.setattr("harness.scenario.send", shifted)
+            s.ask("P", P, lora=NO_FIELD)
+        assert scenario.signature() == signature
+        cold = scenario.steps[0].row.cold
+        assert cold is not None
+        assert cold.apart == pytest.approx(shift)
+    text = failure_text(scenario, title="title", closing=[])
+    assert "answers judged by: cold run, within 2.0e-02 (control: noise 1.0e-03, " in text
+
+
+def _with_shifted_logprobs(shift: float) -> Callable[..., Reply]:
+    """What is asked of the server, with the first token's logprobs moved by so many nats."""
+
+    def shifted(*given: Any, **more: Any) -> Reply:
+        reply = send(*given, **more)
+        first, *others = reply.tokens
+        top = tuple((token, logprob - shift) for token, logprob in first.top)
+        return replace(reply, tokens=(replace(first, top=top), *others))
+
+    return shifted
 
 
 def test_another_act_is_a_step_of_its_own(make: Make) -> None:

@@ -48,7 +48,8 @@ def test_a_users_model(llama_build: Build) -> None:
         ({"args": ["--port 1"]}, "may not give --port"),
         ({"launcher": "no-such-program --args"}, "no such program"),
         ({"binaries": ["/bin/true"]}, "is not a llama-server"),
-        ({"model": "nowhere.gguf"}, "no such file"),
+        ({"model": "nowhere.gguf"}, "no such file (names are: generated, stories15m-moe"),
+        ({"model": "~nobody-here/x.gguf"}, "no such file"),
     ],
 )
 def test_what_cannot_be_used_is_one_line(

@@ -200,6 +200,17 @@ def assert_helpful(line: str, endpoint: str) -> None:
         assert words in line
 
 
+def test_who_asks_is_not_shown(home: Path, dead: str) -> None:
+    """An address may have a name and a password in it; logs are read by others."""
+    secret = dead.replace("://", "://me:secret@")
+    assert "secret" not in refusal(home, secret)
+    assert "secret" not in refusal(home, "http://me:secret@127.0.0.1:port")
+    with FakeServer(FakeHub(BODY)) as server:
+        endpoint = server.url.replace("://", "://me:secret@")
+        code, _, err = end(start(home, endpoint))
+        assert (code, [line for line in err if "secret" in line]) == (0, [])
+
+
 def test_a_hub_that_is_down(home: Path, dead: str) -> None:
     line = refusal(home, dead)
     assert_helpful(line, dead)
@@ -323,7 +334,7 @@ def test_xet_is_not_taken(home: Path) -> None:
 def test_offline(home: Path) -> None:
     with FakeServer(FakeHub(BODY)) as server:
         line = refusal(home, server.url, HF_HUB_OFFLINE="1")
-        assert "is not in the cache, and HF_HUB_OFFLINE is set" in line
+        assert "is not in the cache as it must be, and HF_HUB_OFFLINE is set" in line
         assert "--llama-model=generated" in line
         assert server.asked == []
         path = fetched(home, server.url)
@@ -372,13 +383,15 @@ def test_a_wrong_hash_costs_nobody_a_good_file(home: Path, git: bool, linked: bo
         assert methods(server).count("GET") == 1
 
 
-def test_what_a_person_has_linked_stays(home: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("linked", ["snapshot", "blob"])
+def test_what_a_person_has_linked_stays(home: Path, tmp_path: Path, linked: str) -> None:
     own = tmp_path / "own.gguf"
     own.write_bytes(OTHER)
     with FakeServer(FakeHub(BODY)) as server:
         path = fetched(home, server.url)
-        path.unlink()
-        path.symlink_to(own)
+        link = path if linked == "snapshot" else path.resolve()
+        link.unlink()
+        link.symlink_to(own)
         assert fetched(home, server.url).read_bytes() == BODY
     assert own.read_bytes() == OTHER
 
@@ -447,11 +460,25 @@ def test_a_full_disk(home: Path) -> None:
     assert kept(home) == []
 
 
+def test_without_the_package() -> None:
+    """As with another Python than the one it was installed for."""
+    done = subprocess.run(
+        [sys.executable, "-S", "scripts/fetch_model.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 4
+    (line,) = done.stderr.splitlines()
+    assert "pip install -e ." in line
+
+
 @pytest.mark.parametrize(
     ("names", "changed", "words"),
     [
         ((), {"revision": "main"}, "'main' is no commit (40 hex digits"),
-        ((), {"sha256": "abc"}, "'abc' is no sha256 (64 hex digits)"),
+        ((), {"sha256": "ABC"}, "'abc' is no sha256 (64 hex digits)"),
         ((), {"file": ""}, "needs --repo, --revision, --file and --sha256"),
         (("stories15m-moe", "--repo=a/b"), {}, "and no NAME"),
         (("stories",), {}, "'stories'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,8 @@ from harness.builds.build import Build
 from harness.cli import EXIT_USAGE, main
 from harness.models.gguf_header import read_header
 from harness.models.random_lora import RANK, random_adapter
-from harness.models.synthetic.store import generated
+from harness.models.synthetic import recipe
+from harness.models.synthetic.store import generated, stranger
 from harness.models.user import user_model
 from harness.prompts import Route, prose
 from harness.server.guard import Guard
@@ -107,21 +109,56 @@ def test_the_path_is_printed_and_by_default_beside_nothing(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["model-lora-A.gguf"]
 
 
-def test_what_cannot_be_done_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_other_models_and_other_sources_have_adapters_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    model = generated().file
+    first = random_adapter(model, "A").path
+    assert random_adapter(stranger(), "A").path != first
+    monkeypatch.setattr(recipe, "__file__", str(MODEL))  # as if its text had changed
+    assert random_adapter(model, "A").path != first
+
+
+def write_split(path: Path) -> Path:
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_uint16("split.count", 2)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    return path
+
+
+def test_what_cannot_be_done_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     adapter, other = made(tmp_path), tmp_path / "other.gguf"
     other.write_text("somebody's")
+    os.mkfifo("fifo")
     bare = write_model(tmp_path / "bare.gguf", "some", {"blk.0.ffn_up.weight": (64, 64)})
+    empty = write_model(tmp_path / "empty.gguf", "some", {"blk.0.attn_k.weight": (0, 8)})
+    split = write_split(tmp_path / "split.gguf")
     cases = [
         ([str(adapter)], "is not a model"),
         (["nowhere.gguf"], "no such file"),
+        (["n" * 300], "cannot be read: File name too long"),
+        ([str(tmp_path)], "is not a file"),
+        (["fifo"], "is not a file"),
         ([str(other)], "is not a whole GGUF file"),
         ([str(bare)], "has none of the matrices"),
+        ([str(empty)], "has none of the matrices"),
+        ([str(split)], "is one of several parts (llama-gguf-split --merge)"),
         ([str(MODEL), f"--out={other}"], "is there already"),
-        ([str(MODEL), f"--out={tmp_path}"], "Is a directory"),
+        ([str(MODEL), f"--out={MODEL}"], "is there already"),
+        ([str(MODEL), f"--out={tmp_path}"], "is no name for a file"),
+        ([str(MODEL), "--out=."], "is no name for a file"),
+        ([str(MODEL), "--out=fifo"], "is no name for a file"),
         ([str(MODEL), "--out=/proc/x.gguf"], "cannot be written"),
+        ([str(MODEL), f"--out={'n' * 300}"], "cannot be written: File name too long"),
+        ([str(MODEL), "--out=a:b.gguf"], "whose path has ':' or ','"),
     ]
+    before = sorted(tmp_path.iterdir())
     capsys.readouterr()
     for arguments, words in cases:
         assert main(["make-lora", *arguments]) == EXIT_USAGE
@@ -129,9 +166,16 @@ def test_what_cannot_be_done_is_one_line(
         assert out == ""
         assert words in err
         assert err.count("\n") == 1
+    assert sorted(tmp_path.iterdir()) == before
     assert other.read_text() == "somebody's"
-    names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"lora.gguf", "other.gguf", "bare.gguf"}
+
+
+@pytest.mark.parametrize("seed", ["a/b", "a:b", "", "\udcff"])
+def test_a_seed_is_part_of_a_name(seed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["make-lora", str(MODEL), f"--seed={seed}"])
+    assert left.value.code == EXIT_USAGE
+    assert "letters, digits" in capsys.readouterr().err
 
 
 def test_a_server_loads_it_and_its_answers_change(

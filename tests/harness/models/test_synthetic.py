@@ -78,7 +78,7 @@ def test_the_cache_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert generated(directory=tmp_path) == first
 
 
-@pytest.mark.parametrize("damage", ["truncate", "delete", "manifest", "flip"])
+@pytest.mark.parametrize("damage", ["truncate", "delete", "{", "{}", "5", "flip"])
 def test_a_damaged_cache_is_written_again(tmp_path: Path, damage: str) -> None:
     first = generated(directory=tmp_path)
     path = first.file.path
@@ -86,8 +86,8 @@ def test_a_damaged_cache_is_written_again(tmp_path: Path, damage: str) -> None:
         path.write_bytes(path.read_bytes()[:1000])
     elif damage == "delete":
         path.unlink()
-    elif damage == "manifest":
-        (path.parent / "sha256.json").write_text("{")
+    elif damage != "flip":
+        (path.parent / "sha256.json").write_text(damage)
     else:
         data = bytearray(path.read_bytes())
         data[-1] ^= 1

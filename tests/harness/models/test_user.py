@@ -53,6 +53,8 @@ def test_files_mixed_up() -> None:
         user_model(MODEL.file.path, [MODEL.file.path])
     with pytest.raises(UsageProblem, match="3 times"):
         user_model(MODEL.file.path, [A, B, A])
+    with pytest.raises(UsageProblem, match="the same adapter twice"):
+        user_model(MODEL.file.path, [A, A])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.ledger import RequestRow, SlotFileRow, Verdict, VerdictRow
+from harness.ledger import ColdRow, RequestRow, SlotFileRow, Verdict, VerdictRow
 from harness.report.terminal import abbreviated, summary
 from tests.harness.test_ledger import VERDICT
 
@@ -46,6 +46,30 @@ def test_configurations_with_the_same_outcome_share_a_row() -> None:
 def test_a_failure_that_looks_like_a_known_bug_is_told_from_one() -> None:
     failed = replace(VERDICT, verdict=Verdict.FAILED)
     assert " failed   like #30275 " in summary([failed])[1]
+
+
+def test_what_answers_were_held_to() -> None:
+    """A line for each build, and for what noise hid; nothing where no control was needed."""
+
+    def row(build: str, *cold: ColdRow) -> VerdictRow:
+        asked = RequestRow(step="P", route="completion", prompt_tokens=9)
+        return replace(VERDICT, build=build, requests=tuple(replace(asked, cold=c) for c in cold))
+
+    judged = ColdRow(limit=0.0625, noise=0.004, signal=1.0, apart=0.0)
+    further = replace(judged, limit=0.125, noise=0.015, apart=0.25)
+    hidden = ColdRow(limit=2.4, noise=0.3, signal=0.9)
+    nothing_reused = ColdRow(limit=0.02, signal=0.9)
+    rows = [row("one", judged, further, hidden, ColdRow(limit=2e-3, apart=0.0))]
+    rows.append(row("other", judged, nothing_reused))
+    assert [line for line in summary(rows) if line.startswith("answers")] == [
+        "answers on one: 2 judged, 0.0e+00 to 2.5e-01 nats from a cold run's, "
+        "6.2e-02 to 1.2e-01 allowed; control: noise 4.0e-03 to 1.5e-02, "
+        "other adapters or text 1.0e+00",
+        "answers on one: 1 not judged; control: noise 3.0e-01, other adapters or text 9.0e-01",
+        "answers on other: 1 judged, 0.0e+00 nats from a cold run's, "
+        "6.2e-02 allowed; control: noise 4.0e-03, other adapters or text 1.0e+00",
+        "answers on other: 1 not judged; control: noise unknown, other adapters or text 9.0e-01",
+    ]
 
 
 def test_kinds_of_a_step_stand_together() -> None:

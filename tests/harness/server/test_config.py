@@ -148,6 +148,12 @@ def test_every_field_is_tried_below() -> None:
     assert set(WORDS) == FIELDS
 
 
+def test_what_counts_beside_the_users_word_is_given_too() -> None:
+    ours = with_field("override_kv", "a.b=int:7")
+    words = argv(dataclasses.replace(ours, extra_args=("--override-kv", "c.d=str:x")), BUILD)
+    assert words.count("--override-kv") == 2
+
+
 def test_the_least_there_can_be_said() -> None:
     assert argv(BARE, BUILD) == (*FIXED, "--model", "model.gguf")
 
