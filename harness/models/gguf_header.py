@@ -14,6 +14,8 @@ from pathlib import Path
 
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 
+from harness.errors import UsageProblem
+
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _DEFAULT_ALIGNMENT = 32
@@ -45,6 +47,39 @@ class Header:
     """None for arrays, which are not read."""
     shapes: dict[str, tuple[int, ...]]
     """By tensor: of a matrix (inputs, outputs), as GGUF counts."""
+
+    @property
+    def architecture(self) -> str:
+        """What a model, or the model an adapter is for, is; empty where it does not say so."""
+        return str(self.metadata.get("general.architecture") or "")
+
+    @property
+    def is_adapter(self) -> bool:
+        """Whether it is no model, but changes one."""
+        return self.metadata.get("general.type") == "adapter"
+
+    def of_architecture(self, name: str) -> Scalar | None:
+        """A value whose key begins with the architecture."""
+        return self.metadata.get(f"{self.architecture}.{name}")
+
+
+def checked_header(path: Path, shown: str, *, if_missing: str = "") -> Header:
+    """The header of a person's file, which they call `shown`; a hint if it is missing.
+
+    Raises `UsageProblem` for a file that is missing, cut short, or something else.
+    """
+    try:
+        if not path.exists():
+            raise UsageProblem(f"{shown}: no such file", hint=if_missing)
+        if not path.is_file():
+            raise UsageProblem(f"{shown} is not a file")
+        return read_header(path)
+    except ValueError as error:
+        raise UsageProblem(
+            f"{shown} is not a whole GGUF file: {error}", hint="was the download cut short?"
+        ) from None
+    except OSError as error:
+        raise UsageProblem(f"{shown} cannot be read: {error.strerror}") from None
 
 
 def read_header(path: Path) -> Header:

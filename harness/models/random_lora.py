@@ -11,12 +11,11 @@ from pathlib import Path
 from harness.errors import UsageProblem
 from harness.files import sha256_of
 from harness.models import shelf
-from harness.models.gguf_header import Header
+from harness.models.gguf_header import Header, checked_header
 from harness.models.spec import ModelFile
 from harness.models.synthetic import recipe, weights
 from harness.models.synthetic.recipe import Lora, write_lora
 from harness.models.synthetic.weights import Array, noise
-from harness.models.user import ARCHITECTURE, checked_header
 
 RANK = 8
 STRENGTH = 0.5
@@ -74,8 +73,7 @@ def random_adapter(model: ModelFile, seed: str) -> ModelFile:
 def _lora(model: Path, seed: str) -> tuple[str, Lora]:
     """The architecture of a model, and an adapter for it."""
     header = checked_header(model, str(model))
-    architecture = header.metadata.get(ARCHITECTURE)
-    if header.metadata.get("general.type") == "adapter" or not isinstance(architecture, str):
+    if header.is_adapter or not header.architecture:
         raise UsageProblem(f"{model} is not a model")
     if header.metadata.get("split.count", 0) not in (0, 1):
         raise UsageProblem(f"{model} is one of several parts", hint="llama-gguf-split --merge")
@@ -85,7 +83,7 @@ def _lora(model: Path, seed: str) -> tuple[str, Lora]:
             f"{model} has none of the matrices that a random adapter is made for",
             hint=f"blk.N.{{{','.join(_STATE_MATRICES + _OTHER_MATRICES)}}}.weight",
         )
-    return architecture, lora
+    return header.architecture, lora
 
 
 def _adapted(header: Header, matrices: Collection[str], seed: str) -> Lora:

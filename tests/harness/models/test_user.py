@@ -68,15 +68,19 @@ def test_files_mixed_up() -> None:
         ({"wkv.head_size": 64}, Memory.RECURRENT),
         ({"ssm.state_size": 16, "attention.head_count": 4}, Memory.HYBRID),
         ({"shortconv.l_cache": 3, "attention.head_count": 4}, Memory.HYBRID),
+        ({"shortconv.l_cache": 3, "attention.head_count": [0, 4]}, Memory.HYBRID),
     ],
 )
 def test_the_memory_kind_is_read_from_the_file(
-    tmp_path: Path, keys: dict[str, int], memory: Memory
+    tmp_path: Path, keys: dict[str, int | list[int]], memory: Memory
 ) -> None:
     path = tmp_path / "model.gguf"
     writer = gguf.GGUFWriter(path, "some")
     for key, value in keys.items():
-        writer.add_uint32(f"some.{key}", value)
+        if isinstance(value, list):
+            writer.add_array(f"some.{key}", value)
+        else:
+            writer.add_uint32(f"some.{key}", value)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
