@@ -45,6 +45,7 @@ _ANSWER_SECONDS = 8.0
 _LOCK_MODE = 0o664
 """As the library's own: people of one group may share a cache."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_ETAG = re.compile(r"\w[\w.-]*")
 
 
 def fetched(file: HubFile) -> Path:
@@ -88,13 +89,14 @@ def _etag(file: HubFile) -> str:
     # Asked once and briefly: a download asks five times, over half a minute.
     url = hf_hub_url(file.repo, file.name, revision=file.revision)
     there = _in_time(lambda: get_hf_file_metadata(url, timeout=_ANSWER_SECONDS / 2))
-    if there.commit_hash is None or there.etag is None:  # a page to log in at, perhaps
+    if there.commit_hash is None or not _ETAG.fullmatch(there.etag or ""):
+        # A page to log in at, perhaps. And the cache has files by that name.
         raise UsageProblem(
             f"{file} cannot be fetched from {_endpoint()}: what answers there is no hub",
             hint=NO_DOWNLOAD,
         )
     _check_announced(file, there)
-    return there.etag
+    return str(there.etag)
 
 
 def _check_announced(file: HubFile, there: HfFileMetadata) -> None:
@@ -130,7 +132,7 @@ def _remove_damaged(file: HubFile, blob: Path) -> None:
     for path in filter(None, (_in_cache(file), blob)):
         if not path.exists() or _is(file, path):
             continue
-        if blob.name in (_git_hash_of(path), sha256_of(path)):
+        if blob.name != file.sha256 and blob.name == _git_hash_of(path):
             raise _another(file, sha256_of(path))
         _forget(file, path)
 

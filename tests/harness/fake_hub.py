@@ -52,6 +52,8 @@ class FakeHub:
     """The address of another host, where the file itself is."""
     git: bool = False
     """Whether the file is kept in Git itself, which has another hash of it."""
+    named: str = ""
+    """What it calls the file instead."""
     xet: str = ""
     """The address that would tell where the file's chunks are."""
     getting: threading.Event = field(default_factory=threading.Event)
@@ -60,7 +62,7 @@ class FakeHub:
     @property
     def etag(self) -> str:
         """What the hub calls the file."""
-        return git_hash(self.body) if self.git else sha256(self.body)
+        return self.named or (git_hash(self.body) if self.git else sha256(self.body))
 
     def release(self) -> None:
         """Lets everything go on that waits."""

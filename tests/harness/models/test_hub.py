@@ -168,6 +168,7 @@ REFUSED: Mapping[str, tuple[dict[str, Any], dict[str, str], str]] = {
         {},
         "what answers there is no hub",
     ),
+    "etag": ({"named": "../../../own.gguf"}, {}, "what answers there is no hub"),
     "name": ({}, {"repo": "too/many/parts"}, "too/many/parts"),
     "sha256": ({}, {"sha256": sha256(OTHER)}, f"{sha256(BODY)}"),
 }
