@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 try:
     from harness.cli import Parser, exit_code
-    from harness.models.hub import HubFile, fetch
+    from harness.models.hub import fetch
+    from harness.models.hub_file import HubFile
     from harness.models.published import PUBLISHED
 except ModuleNotFoundError as missing:
     print(f"fetch_model.py: {missing} (pip install -e . in its clone)", file=sys.stderr)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from harness.models.hub import HubFile, fetch
+from harness.models.hub import fetch
+from harness.models.hub_file import HubFile
 from harness.models.random_lora import random_adapter
 from harness.models.spec import Model
 from harness.models.user import user_model

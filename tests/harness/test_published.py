@@ -27,7 +27,6 @@ FILES = {
 }
 OTHER_BYTES = """
 from dataclasses import replace
-from harness.builds.build import Build
 from harness.models.published import PUBLISHED, Published
 
 def served(file, sha256, size):
