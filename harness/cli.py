@@ -105,7 +105,7 @@ def _seed(given: str) -> str:
 def _make_lora(arguments: argparse.Namespace) -> int:
     model: Path = arguments.model
     default = f"{model.stem}-lora-{arguments.seed}.gguf"
-    path = Path(os.path.expanduser(arguments.out or default))  # noqa: PTH111  # raises nothing
+    path = Path(os.path.expanduser(default if arguments.out is None else arguments.out))  # noqa: PTH111  # raises nothing
     check_adapter_path(path)
     make_random_lora(model, path, seed=arguments.seed)
     print(path)

@@ -21,6 +21,7 @@ NOT_JUDGED = "not judged"
 """How answers were judged that could not be."""
 _BLIND = f"{NOT_JUDGED}: noise hides what other adapters or texts do"
 
+_NOTHING_REUSED = f"{NOT_JUDGED}: the control reused nothing, which shows no noise"
 _NO_COLD_RUN = f"{NOT_JUDGED}: a cold run would take as long as the scenario"
 
 
@@ -74,7 +75,7 @@ class Judge:
         if self.compare_cold:
             with self.watch:
                 cold, text = self._against_cold(asked, reply, config)
-            by.append(_BLIND if cold.apart is None else "cold run")
+            by.append(_how(cold))
             texts.append(text)
         wrong = tuple(Failure(Kind.WRONG_ANSWER, text) for text in texts if text)
         return Judgement(by="; ".join(by) or _NO_COLD_RUN, cold=cold, wrong=wrong)
@@ -87,7 +88,7 @@ class Judge:
         tolerance = reference.tolerance(self.watch.left)
         row = ColdRow(limit=tolerance.limit, noise=tolerance.noise, signal=tolerance.signal)
         if not tolerance.tells:
-            if self.bench.model.oracle is not None:
+            if self.bench.model.oracle is not None and tolerance.noise is not None:
                 # On a generated model other adapters make a difference of many nats: such noise
                 # is no noise.
                 raise ReferenceTrouble(f"the control is {_BLIND}, {row}")
@@ -101,3 +102,10 @@ class Judge:
             raise ReferenceTrouble(f"cold run: {broken[0].message}")
         apart = difference(cold.tokens[0], reply.tokens[0])
         return replace(row, apart=apart), unlike_cold(cold, reply, tolerance)
+
+
+def _how(cold: ColdRow) -> str:
+    """How an answer was judged by a cold run, or why it was not."""
+    if cold.apart is not None:
+        return "cold run"
+    return _NOTHING_REUSED if cold.noise is None else _BLIND

@@ -6,7 +6,6 @@ Importing this imports huggingface_hub, which reads `HF_*` then and raises `Valu
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import sys
 import threading
@@ -45,6 +44,7 @@ _ANSWER_SECONDS = 8.0
 _LOCK_MODE = 0o664
 """As the library's own: people of one group may share a cache."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_GIT_HASH = re.compile(r"[0-9a-f]{40}")
 _ETAG = re.compile(r"\w[\w.-]*")
 
 
@@ -56,7 +56,7 @@ def fetched(file: HubFile) -> Path:
         if constants.HF_HUB_OFFLINE:
             raise UsageProblem(
                 f"{file} is not in the cache as it must be, and HF_HUB_OFFLINE is set",
-                hint=NO_DOWNLOAD,
+                hint="the suite's --llama-model=generated needs no download",
             )
         etag = _etag(file)
         with _lock(file):
@@ -103,11 +103,7 @@ def _check_announced(file: HubFile, there: HfFileMetadata) -> None:
     if None not in (file.size, there.size) and there.size != file.size:
         raise UsageProblem(f"{file} has {there.size} bytes on {_endpoint()}, not {file.size}")
     if _SHA256.fullmatch(there.etag or "") and there.etag != file.sha256:
-        raise _another(file, there.etag)
-
-
-def _another(file: HubFile, sha256: str | None) -> UsageProblem:
-    return UsageProblem(f"{file} has sha256 {sha256} on {_endpoint()}, not {file.sha256}")
+        raise UsageProblem(f"{file} has sha256 {there.etag} on {_endpoint()}, not {file.sha256}")
 
 
 def _downloaded(file: HubFile, etag: str) -> Path:
@@ -128,13 +124,26 @@ def _downloaded(file: HubFile, etag: str) -> Path:
 
 
 def _remove_damaged(file: HubFile, blob: Path) -> None:
-    """Removes what would be taken for the file. What is the hub's own stays: it is no damage."""
+    """Removes what would be taken for the file, and is not what the hub has.
+
+    What may be the hub's own stays, and is told of: what is wrong is the hash that was asked for.
+    """
     for path in filter(None, (_in_cache(file), blob)):
         if not path.exists() or _is(file, path):
             continue
-        if blob.name != file.sha256 and blob.name == _git_hash_of(path):
-            raise _another(file, sha256_of(path))
+        if not _is_damaged(path, blob.name):
+            raise UsageProblem(
+                f"{file} has sha256 {sha256_of(path)} in the cache, not {file.sha256}",
+                hint=f"if the cache is wrong, remove {path}",
+            )
         _forget(file, path)
+
+
+def _is_damaged(path: Path, etag: str) -> bool:
+    """Whether a file is surely another than what the hub calls by this etag."""
+    if _SHA256.fullmatch(etag):
+        return sha256_of(path) != etag
+    return bool(_GIT_HASH.fullmatch(etag)) and _git_hash_of(path) != etag
 
 
 def _remove_partial(file: HubFile, blob: Path) -> None:
@@ -245,8 +254,11 @@ def _is(file: HubFile, path: Path) -> bool:
 
 def _git_hash_of(path: Path) -> str:
     """What Git calls the bytes of a file; the hub too, where they are not in large file storage."""
-    content = path.read_bytes()
-    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+    digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+    with path.open("rb") as content:
+        while part := content.read(1 << 20):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def _forget(file: HubFile, path: Path) -> None:
@@ -257,5 +269,5 @@ def _forget(file: HubFile, path: Path) -> None:
     target = path.parent / path.readlink() if path.is_symlink() else path
     path.unlink(missing_ok=True)
     blobs = _repository(file) / "blobs"
-    if os.path.normpath(target.parent) == str(blobs):
-        (blobs / target.name).unlink(missing_ok=True)
+    if target.parent.is_dir() and target.parent.samefile(blobs):
+        target.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ NO_DOWNLOAD = "the suite's --llama-model=generated needs none; set HF_ENDPOINT f
 """What a person can do who has no hub."""
 _REVISION = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,6 +187,9 @@ def test_a_model_sees_more_than_it_was_trained_for(make: MakeBench, tmp_path: Pa
     assert larger.override_kv == "llama.context_length=int:16384"
     bench.extra_args = ("--override-kv", "llama.context_length=int:99")
     assert bench.config({}).override_kv is None
+    bench.extra_args = ("--override-kv", "general.name=str:other")  # both count
+    with bench.server(bench.config({}), tmp_path / "server.log") as server:
+        assert server.client.slots()[0].n_ctx >= 601
     bench.extra_args = ()
     bench.model = replace(bench.model, trained=None)
     assert bench.config({}).override_kv is None

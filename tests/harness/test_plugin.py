@@ -302,12 +302,15 @@ def test_a_project_that_only_has_the_plugin_installed(pytester: pytest.Pytester)
 
 def test_somewhere_else_than_in_a_clone(pytester: pytest.Pytester, llama_build: Build) -> None:
     """The head of the run looks healthy: without a word nobody knows why nothing is tested."""
-    result = pytester.runpytest_subprocess(f"--llama-bin={llama_build.origin.path}")
+    binary = f"--llama-bin={llama_build.origin.path}"
+    result = pytester.runpytest_subprocess(binary)
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
     result.stdout.fnmatch_lines(["there are no scenarios here: run this in a clone of *"])
     write_scenario(pytester)
-    deselected = pytester.runpytest_subprocess(f"--llama-bin={llama_build.origin.path}", "-k", "x")
-    deselected.stdout.no_fnmatch_line("*no scenarios here*")
+    pytester.runpytest_subprocess(binary, "-k", "x").stdout.no_fnmatch_line("*no scenarios here*")
+    broken = pytester.makepyfile(test_broken="import nothing_of_the_kind")
+    pytester.runpytest_subprocess(binary, broken).stdout.no_fnmatch_line("*no scenarios here*")
+    assert "no scenarios here" not in suite("tests/cache/test_lora.py::test_none_such").stdout
 
 
 def test_a_project_that_does_not_say_so_gets_told(pytester: pytest.Pytester) -> None:

@@ -20,7 +20,7 @@ from harness.client import Client, Options
 from harness.errors import HarnessError, NotTestable, ReferenceTrouble, Refused
 from harness.expect import Claim
 from harness.ledger import ColdRow
-from harness.prompts import Route, prose
+from harness.prompts import Prompt, Route, prose
 from harness.reference import Reference, send
 from harness.replies import Reply, SlotFile
 from harness.report.failure import failure_text
@@ -266,6 +266,26 @@ def test_an_answer_that_noise_hides_is_not_judged(
     assert (row.answer or "").startswith("not judged: noise hides")
     assert row.cold == ColdRow(limit=blind.limit, noise=0.3, signal=0.9)
     assert row.failures == ()
+
+
+def test_where_nothing_is_reused_that_is_what_shows(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control of such a build is none, but that does not keep reuse from being judged."""
+
+    def cold(client: Client, route: Route, prompt: Prompt, options: Options, *given: Any) -> Reply:
+        return send(client, route, prompt, replace(options, cache_prompt=False), *given)
+
+    monkeypatch.setattr("harness.reference.send", cold)
+    monkeypatch.setattr("harness.scenario.send", lambda *given, stream: cold(*given))
+    scenario = make(flash_attn="on")
+    with pytest.raises(ScenarioFailed), scenario as s:
+        s.ask("P", P, lora=NO_FIELD)
+        s.ask("P again", P, lora=NO_FIELD, reuse=Claim.PROMISED)
+    assert scenario.signature() == ("P again: lost_reuse",)
+    assert (s.steps[1].row.answer or "").endswith(
+        "not judged: the control reused nothing, which shows no noise"
+    )
 
 
 def test_a_wrong_answer_of_a_real_model_shows(
