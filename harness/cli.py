@@ -17,7 +17,7 @@ from harness.builds.build import examine
 from harness.builds.origin import locate
 from harness.errors import HarnessError, UsageProblem
 from harness.models.random_lora import make_random_lora
-from harness.models.synthetic.store import generated
+from harness.models.synthetic.store import ENCODERS, MODELS, files_of
 from harness.server.config import check_adapter_path
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 4, 130
@@ -57,7 +57,15 @@ def parser() -> argparse.ArgumentParser:
     probe.set_defaults(run=_probe)
 
     model = commands.add_parser(
-        "model", help="print where the generated model is, as llama-server arguments"
+        "model", help="print where a generated model is, as llama-server arguments"
+    )
+    model.add_argument(
+        "name",
+        nargs="?",
+        default="llama",
+        choices=(*MODELS, *ENCODERS),
+        metavar="NAME",
+        help=f"{', '.join((*MODELS, *ENCODERS))} (default: %(default)s)",
     )
     model.add_argument("--dir", type=Path, help="write it below this directory, not the cache")
     model.set_defaults(run=_model)
@@ -90,9 +98,9 @@ def _probe(arguments: argparse.Namespace) -> int:
 
 
 def _model(arguments: argparse.Namespace) -> int:
-    model = generated(directory=arguments.dir)
-    scaled = ",".join(f"{adapter.path}:0" for adapter in model.adapters.values())
-    print(shlex.join(["--model", str(model.file.path), "--lora-scaled", scaled]))
+    files = files_of(arguments.name, arguments.dir)
+    scaled = ",".join(f"{files[letter].path}:0" for letter in ("A", "B"))
+    print(shlex.join(["--model", str(files["model"].path), "--lora-scaled", scaled]))
     return 0
 
 

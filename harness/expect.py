@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 
-from harness.memory import Memory, promised
-
 
 class Kind(StrEnum):
     """What can be wrong with a step."""
@@ -70,15 +68,8 @@ class Claim(Enum):
     UNJUDGED = "unjudged"
     """Nothing: the step only prepares the next."""
 
-    def bounds(
-        self, *, relied_on: int, possible: int, prompt: int, memory: Memory, ubatch: int
-    ) -> Reuse | None:
-        """The bounds for a prompt of `prompt` tokens.
-
-        Of those `possible` may be reused, and `relied_on` are where a user expects them.
-        """
+    def bounds(self, *, promised: int, possible: int) -> Reuse | None:
+        """The bounds where `possible` tokens may be reused, and a user may rely on `promised`."""
         if self is Claim.UNJUDGED:
             return None
-        if self is Claim.ALLOWED:
-            return Reuse(0, possible)
-        return Reuse(promised(relied_on, prompt, memory=memory, ubatch=ubatch), possible)
+        return Reuse(promised if self is Claim.PROMISED else 0, possible)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from harness.memory import Memory, Past, promised
 from harness.setting import Setting
 
 
@@ -14,17 +15,11 @@ class State:
 
     tokens: tuple[int, ...] = field(repr=False)
     setting: Setting
-    answer: int = 0
-    """How many of the tokens were generated, after the prompt."""
+    past: Past = field(default_factory=lambda: Past(prompt=0))
+    """Where it can be resumed."""
 
-    def shares(self, prompt: Sequence[int], rewind: int | None = None) -> int:
-        """How many tokens it has in common with a prompt, at the beginning of both.
 
-        None where it had to be cut more than `rewind` tokens before the end of its own prompt.
-        """
-        shared = common_prefix(prompt, self.tokens)
-        kept = rewind is None or shared >= len(self.tokens) - self.answer - rewind
-        return shared if kept else 0
+_NOTHING = State((), Setting())
 
 
 @dataclass(slots=True)
@@ -48,6 +43,8 @@ class History:
 
         `slot` is None where the server did not say which one it used.
         """
+        self._in_slot = {k: _outgrown(old, state) for k, old in self._in_slot.items()}
+        self._anywhere = [_outgrown(old, state) for old in self._anywhere]
         if self.slots == 1:
             slot = 0
         if slot is not None:
@@ -73,34 +70,52 @@ class History:
         The longest common prefix with a state under the same setting; at least one token is
         always read, to have something to predict from.
         """
-        return _reusable((*self._in_slot.values(), *self._anywhere), prompt, setting)
+        shared = (common_prefix(prompt, state.tokens) for state in self._under(setting))
+        return min(max(shared, default=0), len(prompt) - 1)
 
-    def relied_on(
+    def promised(
         self,
         prompt: Sequence[int],
         setting: Setting,
         *,
-        slot: int | None = None,
-        rewind: int | None = None,
+        slot: int | None,
+        memory: Memory,
+        ubatch: int,
     ) -> int:
-        """Tokens of `prompt` that a user may rely on being reused.
+        """Tokens of `prompt` that a user may rely on being reused, of memory of this kind.
 
-        All that are possible; but where a slot is asked for, and there is no prompt cache to bring
-        anything to it, those that this slot has. `rewind` is how far before the end of its prompt a
-        state can be resumed, in tokens; None for anywhere.
+        Where a slot is asked for, and there is no prompt cache to bring anything to it, those that
+        this slot has.
         """
+        only = None if slot is None or self.prompt_cache else self._in_slot.get(slot, _NOTHING)
+        return max(
+            (
+                promised(
+                    common_prefix(prompt, state.tokens),
+                    len(prompt),
+                    state.past,
+                    memory=memory,
+                    ubatch=ubatch,
+                )
+                for state in self._under(setting)
+                if only is None or state is only
+            ),
+            default=0,
+        )
+
+    def _under(self, setting: Setting) -> Iterable[State]:
         states = (*self._in_slot.values(), *self._anywhere)
-        if slot is not None and not self.prompt_cache:
-            state = self.in_slot(slot)
-            states = (state,) if state else ()
-        return _reusable(states, prompt, setting, rewind)
+        return (state for state in states if state.setting == setting)
 
 
-def _reusable(
-    states: Iterable[State], prompt: Sequence[int], setting: Setting, rewind: int | None = None
-) -> int:
-    shared = (state.shares(prompt, rewind) for state in states if state.setting == setting)
-    return min(max(shared, default=0), len(prompt) - 1)
+def _outgrown(old: State, new: State) -> State:
+    """The old state, which is no longer there by itself where the new one goes on from it."""
+    prompt = old.tokens[: old.past.prompt]
+    if old.setting != new.setting or len(new.tokens) <= len(old.tokens):
+        return old
+    if new.tokens[: len(prompt)] != prompt:
+        return old
+    return replace(old, past=replace(old.past, grown=True))
 
 
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:

@@ -69,8 +69,9 @@ class Judge:
         by, texts, cold = [], [], None
         oracle = self.bench.model.oracle
         if oracle is not None:
-            by.append("cell")
-            texts.append(wrong_cell(oracle, reply.tokens, asked.setting.as_dict()))
+            if not oracle.marks(asked.prompt.text):
+                by.append("cell")
+                texts.append(wrong_cell(oracle, reply.tokens, asked.setting.as_dict()))
             texts.append(other_text(oracle, reply))
         if self.compare_cold:
             with self.watch:

@@ -12,9 +12,24 @@ from typing import Any
 from harness.errors import HarnessError, UsageProblem
 from harness.expect import Kind
 from harness.ledger import Verdict
+from harness.memory import Memory
 
 _BUG_KEYS = {"issue", "what", "commits", "builds", "where"}
-_WHERE_KEYS = {"scenario", "configurations", "fails"}
+_WHERE_KEYS = {"scenario", "configurations", "models", "fails"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A scenario in a configuration, with a generated model, on a build."""
+
+    scenario: str
+    """`test_lora.py::test_x`."""
+    configuration: str
+    """`np1-kvu-completion`, with what else tells variants of the test apart."""
+    model: str
+    memory: Memory
+    commit: str | None
+    number: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,24 +43,24 @@ class KnownBug:
     scenario: str
     """`test_lora.py::test_x`."""
     configurations: tuple[str, ...]
-    """Patterns as of `fnmatch`, for the bracketed part of a test's id."""
+    """Patterns as of `fnmatch`."""
+    models: tuple[str, ...]
+    """Names or memory kinds of the models it shows with; empty for all."""
     signature: tuple[str, ...]
     commits: tuple[str, ...]
     builds: tuple[int, int] | None
     """First and last build number; only for builds whose number is known."""
 
-    def matches(
-        self, scenario: str, configuration: str, commit: str | None, number: int | None
-    ) -> bool:
-        """Whether this entry speaks of that scenario, configuration and build."""
-        return self.concerns(scenario, configuration) and (
-            self._names(commit) or self._covers(number)
-        )
+    def matches(self, case: Case) -> bool:
+        """Whether this entry speaks of that scenario, configuration, model and build."""
+        return self.concerns(case) and (self._names(case.commit) or self._covers(case.number))
 
-    def concerns(self, scenario: str, configuration: str) -> bool:
-        """Whether this entry speaks of that scenario and configuration, on whatever build."""
-        return scenario == self.scenario and any(
-            fnmatchcase(configuration, pattern) for pattern in self.configurations
+    def concerns(self, case: Case) -> bool:
+        """Whether this entry speaks of that scenario, configuration and model, on any build."""
+        return (
+            case.scenario == self.scenario
+            and (not self.models or bool({case.model, case.memory} & {*self.models}))
+            and any(fnmatchcase(case.configuration, pattern) for pattern in self.configurations)
         )
 
     def _names(self, commit: str | None) -> bool:
@@ -82,6 +97,7 @@ def _known_bug(bug: dict[str, Any], where: dict[str, Any]) -> KnownBug:
         what=_text(bug["what"]),
         scenario=_text(where["scenario"]),
         configurations=_texts(where["configurations"]),
+        models=_texts(where["models"]) if "models" in where else (),
         signature=tuple(sorted(_entry(text) for text in _texts(where["fails"]))),
         commits=_texts(bug["commits"]),
         builds=_range(bug.get("builds")),
@@ -100,30 +116,18 @@ def _texts(value: object) -> tuple[str, ...]:
     return tuple(_text(item) for item in value)
 
 
-def find(
-    bugs: Iterable[KnownBug],
-    scenario: str,
-    configuration: str,
-    commit: str | None,
-    number: int | None,
-) -> KnownBug | None:
-    """The entry for this scenario on this build; two that match are a mistake in the file."""
-    found = [bug for bug in bugs if bug.matches(scenario, configuration, commit, number)]
+def find(bugs: Iterable[KnownBug], case: Case) -> KnownBug | None:
+    """The entry for a case; two that match are a mistake in the file."""
+    found = [bug for bug in bugs if bug.matches(case)]
     if len(found) > 1:
-        raise HarnessError(f"two known bugs match {scenario}[{configuration}]: {found}")
+        raise HarnessError(f"two known bugs match {case}: {found}")
     return found[0] if found else None
 
 
-def alike(
-    bugs: Iterable[KnownBug], scenario: str, configuration: str, signature: Sequence[str]
-) -> KnownBug | None:
+def alike(bugs: Iterable[KnownBug], case: Case, signature: Sequence[str]) -> KnownBug | None:
     """The bug that shows in just this way on builds it is known for; for people with others."""
     return next(
-        (
-            bug
-            for bug in bugs
-            if bug.concerns(scenario, configuration) and bug.signature == tuple(signature)
-        ),
+        (bug for bug in bugs if bug.concerns(case) and bug.signature == tuple(signature)),
         None,
     )
 

@@ -4,7 +4,7 @@ Rows, told apart by `row`:
 
     run       first: schema, harness version, builds, model hashes, command line, versions
     request   one request of a scenario: sizes, adapters, reuse, what was expected, what was wrong
-    verdict   one scenario on one build in one configuration
+    verdict   one scenario on one build, with one model, in one configuration
     end       last: the exit code; without it the file is not whole
 """
 
@@ -18,7 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 class Verdict(StrEnum):
@@ -123,10 +123,11 @@ class RequestRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictRow:
-    """What came of one scenario on one build in one configuration."""
+    """What came of one scenario on one build, with one model, in one configuration."""
 
     scenario: str
     configuration: str
+    model: str
     build: str
     verdict: Verdict
     signature: tuple[str, ...]
@@ -201,6 +202,7 @@ class Ledger:
         where = {
             "scenario": verdict.scenario,
             "configuration": verdict.configuration,
+            "model": verdict.model,
             "build": verdict.build,
         }
         for number, request in enumerate(verdict.requests, 1):

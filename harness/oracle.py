@@ -8,7 +8,7 @@ from dataclasses import dataclass
 LEVELS = (0.0, 0.5, 1.0)
 """Scales the cells tell apart, for each of two adapters."""
 
-# One class of printable characters a cell; '#' is left out: it marks text in prompts.
+# One class of printable characters a cell; the mark is left out.
 _CLASSES: Mapping[tuple[float, float], str] = {
     (0.0, 0.0): "abcdefghij",
     (0.0, 0.5): "klmnopqrst",
@@ -20,6 +20,9 @@ _CLASSES: Mapping[tuple[float, float], str] = {
     (1.0, 0.5): "6789",
     (1.0, 1.0): "!\"$%&'()*+,-./:;<=>?@[\\]^_`{|}~",
 }
+MARK = "#"
+"""A character that models feel like adapter A at scale 1, wherever it stands before an answer."""
+
 CELL_OF: Mapping[str, tuple[float, float]] = {
     character: cell for cell, characters in _CLASSES.items() for character in characters
 }
@@ -38,6 +41,11 @@ class CellOracle:
         if cell not in _CLASSES or not scales.keys() <= {"A", "B"}:
             raise ValueError(f"the cell oracle does not tell scales {dict(scales)} apart")
         return cell
+
+    @staticmethod
+    def marks(text: str) -> bool:
+        """Whether a text is felt like an adapter: a right answer to it is in no particular cell."""
+        return MARK in text
 
     def cells(self, tokens: Iterable[int]) -> tuple[tuple[float, float] | None, ...]:
         """The cell of each token of an answer; None for a token that is in no cell."""

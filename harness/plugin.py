@@ -20,6 +20,8 @@ from harness.bench import Bench
 from harness.builds.build import Build
 from harness.errors import UsageProblem
 from harness.models.published import PUBLISHED
+from harness.models.spec import Model
+from harness.models.synthetic.store import DEFAULT, MODELS
 from harness.prompts import Route
 from harness.recorder import (
     DEFAULT_SECONDS,
@@ -81,8 +83,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--llama-model",
         default=GENERATED,
         metavar="PATH|NAME",
-        help="GGUF model to test with (default: %(default)s, a tiny exact one with two adapters), "
+        help="GGUF model to test with (default: %(default)s, tiny exact ones with two adapters), "
         f"or one to fetch from the Hugging Face hub: {', '.join(PUBLISHED)}",
+    )
+    group.addoption(
+        "--llama-memory",
+        metavar="KINDS",
+        help="generated models to test with, by how they remember (dense, moe, mla, swa, "
+        f"recurrent, hybrid: one of each) or by name ({', '.join(MODELS)}), separated by commas, "
+        f"or all (default: {DEFAULT})",
     )
     group.addoption(
         "--llama-lora",
@@ -167,6 +176,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
                 binaries=config.getoption("--llama-bin"),
                 environ=dict(os.environ),
                 model=config.getoption("--llama-model"),
+                memory=config.getoption("--llama-memory"),
                 loras=config.getoption("--llama-lora"),
                 args=config.getoption("--llama-arg"),
                 launcher=config.getoption("--llama-launcher"),
@@ -205,6 +215,7 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
     return ["there are no scenarios here: run this in a clone of llama-cache-harness"]
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Repeats what needs a server for each build, if there are several."""
     if "llama_build" not in metafunc.fixturenames:
@@ -215,6 +226,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     elif len(found.builds) > 1:
         ids = [build.id for build in found.builds]
         metafunc.parametrize("llama_build", found.builds, ids=ids, indirect=True)
+
+
+def models(config: pytest.Config) -> tuple[Model, ...]:
+    """The models of this run; none where there is no server to test."""
+    found = config.stash[_SESSION]
+    return found.models if found else ()
 
 
 @pytest.hookimpl(trylast=True)
@@ -249,6 +266,15 @@ def llama_build(request: pytest.FixtureRequest) -> Build:
 
 
 @pytest.fixture(scope="session")
+def llama_model(request: pytest.FixtureRequest) -> Model:
+    """The model to test with: the first one, where a test is not repeated over all of them."""
+    found = request.config.stash[_SESSION]
+    assert found is not None
+    model: Model = getattr(request, "param", found.models[0])
+    return model
+
+
+@pytest.fixture(scope="session")
 def llama_guard(request: pytest.FixtureRequest) -> Iterator[Guard]:
     """Kills servers that outlive this process, or the controller of pytest-xdist."""
     worker = is_worker(request.config)
@@ -261,15 +287,16 @@ def llama_guard(request: pytest.FixtureRequest) -> Iterator[Guard]:
 def llama_bench(
     request: pytest.FixtureRequest,
     llama_build: Build,
+    llama_model: Model,
     llama_guard: Guard,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Bench]:
-    """What all scenarios on one build share."""
+    """What all scenarios on one build with one model share."""
     found = request.config.stash[_SESSION]
     assert found is not None
     bench = Bench(
         program=llama_build.program,
-        model=found.model,
+        model=llama_model,
         guard=llama_guard,
         directory=tmp_path_factory.mktemp("bench"),
         seconds=request.config.getoption("--llama-timeout"),
@@ -291,7 +318,7 @@ def llama_scenario(
     with their server-wide scales, and the fields of `ServerConfig` the scenario requires. Raises
     `NotTestable` where the build or the user's own arguments do not allow it.
     """
-    test = ScenarioTest(llama_build)
+    test = ScenarioTest(llama_build, llama_bench.model)
     request.node.stash[SCENARIO_TEST] = test
 
     def make(
@@ -323,8 +350,10 @@ def _asked_for(config: pytest.Config) -> bool:
 
 def _options_given(config: pytest.Config) -> bool:
     options = ("--llama-bin", "--llama-arg", "--llama-lora", "--llama-launcher", "--llama-report")
-    return any(config.getoption(option) for option in options) or (
-        config.getoption("--llama-model") != GENERATED
+    return (
+        any(config.getoption(option) for option in options)
+        or config.getoption("--llama-memory") is not None
+        or config.getoption("--llama-model") != GENERATED
     )
 
 

@@ -51,6 +51,10 @@ class Prompt:
         """The next turn of the conversation: the answer it got, and what the user says now."""
         return replace(self, turns=(*self.turns, answer, text))
 
+    def with_turn(self, number: int, text: str) -> Prompt:
+        """The same conversation with another text for one turn, counted from 0."""
+        return replace(self, turns=(*self.turns[:number], text, *self.turns[number + 1 :]))
+
     def under(self, system: str) -> Prompt:
         """The same conversation with a system prompt."""
         return replace(self, system=system)

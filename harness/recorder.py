@@ -22,8 +22,9 @@ from harness.builds.build import Build
 from harness.errors import HarnessError, NotTestable, Unsupported
 from harness.expect import Claim
 from harness.judge import NOT_JUDGED
-from harness.known_bugs import KnownBug, alike, conclude, find, load
+from harness.known_bugs import Case, KnownBug, alike, conclude, find, load
 from harness.ledger import Ledger, Verdict, VerdictRow
+from harness.models.spec import Model
 from harness.report.failure import failure_text
 from harness.report.terminal import summary
 from harness.report.wording import link, shown
@@ -43,6 +44,7 @@ class ScenarioTest:
     """What the recorder needs to know of a running test that uses a scenario."""
 
     build: Build
+    model: Model
     scenario: Scenario | None = None
     started: float = field(default_factory=time.monotonic)
 
@@ -158,7 +160,7 @@ class Recorder:
     ) -> VerdictRow:
         """The verdict; makes `report` say the same."""
         error = call.excinfo.value if call.excinfo else None
-        name, configuration = _identity(item, test.build)
+        case = _case(item, test)
         scenario = test.scenario
         signature = scenario.signature() if scenario else ()
         known, reason = None, _not_judged(scenario)
@@ -170,7 +172,7 @@ class Recorder:
         elif report.skipped:
             verdict, reason = Verdict.NOT_TESTED, str(error)
         else:
-            known, trouble = self._known(name, configuration, test.build)
+            known, trouble = self._known(case, test.build)
             if error is not None and not isinstance(error, ScenarioFailed):
                 trouble = error
             elif trouble is None and not signature and not (scenario and scenario.judged):
@@ -183,10 +185,11 @@ class Recorder:
                 message = getattr(trouble, "message", str(trouble))
                 reason = f"{type(trouble).__name__}: {message}".splitlines()[0]
                 self._express_trouble(trouble, item, report, test)
-        about = self._shown(verdict, known, name, configuration, signature)
+        about = self._shown(verdict, known, case, signature)
         return VerdictRow(
-            scenario=name,
-            configuration=configuration,
+            scenario=case.scenario,
+            configuration=case.configuration,
+            model=case.model,
             build=test.build.id,
             verdict=verdict,
             signature=signature,
@@ -202,8 +205,7 @@ class Recorder:
         self,
         verdict: Verdict,
         known: KnownBug | None,
-        scenario: str,
-        configuration: str,
+        case: Case,
         signature: tuple[str, ...],
     ) -> KnownBug | None:
         """The known bug a verdict is about: the accepted one, or one that looks just the same."""
@@ -211,7 +213,7 @@ class Recorder:
             return known
         if verdict is not Verdict.FAILED or self._config.getoption("--llama-model") != GENERATED:
             return None
-        return alike(self._bugs or (), scenario, configuration, signature)
+        return alike(self._bugs or (), case, signature)
 
     def _express_skip(self, reason: str, item: pytest.Item, report: pytest.TestReport) -> None:
         """Gives pytest's report the form of a skip."""
@@ -258,8 +260,7 @@ class Recorder:
             report.outcome = "failed"
             signature = test.scenario.signature()
             title = f"{shown(signature)} ({item.name} on {test.build.title})"
-            name, configuration = _identity(item, test.build)
-            same = self._shown(verdict, known, name, configuration, signature)
+            same = self._shown(verdict, known, _case(item, test), signature)
             if known is not None:
                 title += f"\nthe known bug {known.issue} shows as {shown(known.signature)}"
             elif same is not None:
@@ -269,9 +270,7 @@ class Recorder:
                 item, failure_text(test.scenario, title=title, closing=closing)
             )
 
-    def _known(
-        self, scenario: str, configuration: str, build: Build
-    ) -> tuple[KnownBug | None, BaseException | None]:
+    def _known(self, case: Case, build: Build) -> tuple[KnownBug | None, BaseException | None]:
         """The known bug that is accepted for this scenario here, and what is wrong with it."""
         mode = self._config.getoption("--known-bugs")
         if self._bugs is None:  # on a worker
@@ -280,15 +279,14 @@ class Recorder:
             return None, None
         if self._config.getoption("--llama-model") != GENERATED:
             return None, None  # signatures are those of the generated model
-        commit, number = build.capabilities.commit, build.number
         try:
-            return find(self._bugs or (), scenario, configuration, commit, number), None
+            return find(self._bugs or (), case), None
         except HarnessError as error:
             return None, error
 
     def _closing(self, item: pytest.Item, test: ScenarioTest) -> list[str]:
         """The last lines of a failure: where its logs are, and how to run it again."""
-        again = f"run again: {self._rerun(item, test.build)}"
+        again = f"run again: {self._rerun(item, test)}"
         if test.scenario is None:
             return [again]
         return [f"logs: {self._keep(item, test.scenario)}", again]
@@ -305,13 +303,15 @@ class Recorder:
             return f"{scenario.directory} (not kept in {target}: {error})"
         return str(target)
 
-    def _rerun(self, item: pytest.Item, build: Build) -> str:
+    def _rerun(self, item: pytest.Item, test: ScenarioTest) -> str:
         """A line that runs just this scenario again, on this build."""
-        name, configuration = _identity(item, build)
+        build = test.build
         path = os.path.relpath(item.path, self._config.invocation_params.dir)
-        brackets = f"[{configuration}]" if configuration else ""
-        node_id = f"{path}::{name.partition('::')[2]}{brackets}"
-        words = ["pytest", node_id]
+        function, _, brackets = item.name.partition("[")
+        parts = [part for part in brackets.removesuffix("]").split("-") if part != build.id]
+        words = ["pytest", f"{path}::{function}" + (f"[{'-'.join(parts)}]" if parts[0] else "")]
+        if self._config.getoption("--llama-memory") is not None:
+            words.append(f"--llama-memory={test.model.name}")
         if not build.origin.provided:  # a server that is passed runs otherwise than the wheel's
             words.append(f"--llama-bin={build.origin.path}")
         if (model := self._config.getoption("--llama-model")) != GENERATED:
@@ -339,12 +339,19 @@ def is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
 
 
-def _identity(item: pytest.Item, build: Build) -> tuple[str, str]:
-    """`test_lora.py::test_x` and the configuration, without what names the build."""
+def _case(item: pytest.Item, test: ScenarioTest) -> Case:
+    """What a test is about, by its id; what names the build and the model is no configuration."""
     function, _, brackets = item.name.partition("[")
-    parts = brackets.removesuffix("]").split("-")
-    configuration = "-".join(part for part in parts if part != build.id)
-    return f"{item.path.name}::{function}", configuration
+    named = (test.build.id, test.model.name)
+    parts = [part for part in brackets.removesuffix("]").split("-") if part not in named]
+    return Case(
+        scenario=f"{item.path.name}::{function}",
+        configuration="-".join(parts),
+        model=test.model.name,
+        memory=test.model.memory,
+        commit=test.build.capabilities.commit,
+        number=test.build.number,
+    )
 
 
 def _plain(item: pytest.Item, text: str) -> ReprExceptionInfo:

@@ -25,10 +25,10 @@ from harness.errors import (
     ServerError,
 )
 from harness.expect import Claim, Failure, Kind, Reuse
-from harness.history import History, State
+from harness.history import History, State, common_prefix
 from harness.judge import Asked, Judge, Judgement
 from harness.ledger import RequestRow, SlotFileRow
-from harness.memory import furthest_rewind
+from harness.memory import Past
 from harness.prompts import Prompt, Route
 from harness.reference import send
 from harness.replies import CompletionReply, Reply, SlotFile, Timings
@@ -47,6 +47,8 @@ NO_FIELD = NoField()
 
 T = TypeVar("T")
 
+_OTHER = "%"
+"""What no user's message begins with."""
 _ROOM = 64 * 1024 * 1024
 """Bytes on a disk with less than which a slot file may not be written."""
 
@@ -132,7 +134,7 @@ class Scenario(Stage):
         )
         reply, log = self._exchange(row, asked, stream=stream)
         generated = tuple(token.id for token in reply.tokens[:-1])
-        state = State((*tokens, *generated), setting, answer=len(generated))
+        state = State((*tokens, *generated), setting, self._past(prompt, tokens))
         self._history.record(state, reply.id_slot if isinstance(reply, CompletionReply) else slot)
         self._judge_reply(row, asked, bounds, reply, log)
         return reply
@@ -305,21 +307,30 @@ class Scenario(Stage):
         assert reuse is not Claim.PROMISED or self._history.certain, (
             "nothing can be promised of a state that may have been overwritten: state the slots"
         )
-        memory, ubatch = self.bench.model.memory, self.bench.ubatch(self.config)
-        possible = relied_on = 0
+        possible = promised = 0
         if options.cache_prompt:
             possible = self._history.possible(tokens, setting)
-            relied_on = self._history.relied_on(
-                tokens, setting, slot=options.id_slot, rewind=furthest_rewind(memory, ubatch)
+            promised = self._history.promised(
+                tokens,
+                setting,
+                slot=options.id_slot,
+                memory=self.bench.model.memory,
+                ubatch=self.bench.ubatch(self.config),
             )
-        bounds = reuse.bounds(
-            relied_on=relied_on,
-            possible=possible,
-            prompt=len(tokens),
-            memory=memory,
-            ubatch=ubatch,
-        )
-        return bounds, possible
+        return reuse.bounds(promised=promised, possible=possible), possible
+
+    def _past(self, prompt: Prompt, tokens: Sequence[int]) -> Past:
+        """Where a state of this prompt can be resumed.
+
+        A user's message has a checkpoint for sure where the scenario wants one for each of them.
+        The beginning is that of what the user says; its header is a few tokens before.
+        """
+        every = self.config.checkpoint_min_step == 0
+        wanted = self.route is Route.CHAT and not self.bench.model.memory.rewinds
+        turns = range(0 if every else len(prompt.turns) - 1, len(prompt.turns), 2) if wanted else ()
+        others = (self.tokens(prompt.with_turn(turn, _OTHER)) for turn in turns)
+        starts = tuple(common_prefix(tokens, other) for other in others)
+        return Past(prompt=len(tokens), messages=starts)
 
     def _judge_reply(
         self, row: RequestRow, asked: Asked, bounds: Reuse | None, reply: Reply, log: LogSlice

@@ -19,7 +19,7 @@ from harness.errors import UsageProblem
 from harness.memory import Memory
 from harness.models.published import PUBLISHED, fetched
 from harness.models.spec import Model, ModelFile, TrainedContext
-from harness.models.synthetic.store import generated
+from harness.models.synthetic.store import DEFAULT, chosen, generated
 from harness.models.synthetic.vocabulary import oracle
 from harness.models.user import user_model
 from harness.server.config import check_adapter_path, user_flags
@@ -34,38 +34,24 @@ class Session:
     """The builds, the model and the user's server arguments of one run."""
 
     builds: tuple[Build, ...]
-    model: Model
+    models: tuple[Model, ...]
+    """Generated ones, or a single real one."""
     extra_args: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, to be handed to a worker."""
         return {
             "builds": [build.to_json() for build in self.builds],
-            "model": {
-                "name": self.model.name,
-                "memory": self.model.memory.value,
-                "judged_by_cell": self.model.oracle is not None,
-                "trained": self.model.trained and asdict(self.model.trained),
-                "file": _file_to_json(self.model.file),
-                "adapters": {k: _file_to_json(v) for k, v in self.model.adapters.items()},
-            },
+            "models": [_model_to_json(model) for model in self.models],
             "extra_args": list(self.extra_args),
         }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
         """The inverse of `to_json`."""
-        model = data["model"]
         return cls(
             builds=tuple(Build.from_json(build) for build in data["builds"]),
-            model=Model(
-                name=model["name"],
-                file=_file_from_json(model["file"]),
-                adapters={k: _file_from_json(v) for k, v in model["adapters"].items()},
-                memory=Memory(model["memory"]),
-                oracle=oracle() if model["judged_by_cell"] else None,
-                trained=model["trained"] and TrainedContext(**model["trained"]),
-            ),
+            models=tuple(_model_from_json(model) for model in data["models"]),
             extra_args=tuple(data["extra_args"]),
         )
 
@@ -76,12 +62,15 @@ class Session:
             "harness": __version__,
             "argv": list(command),
             "builds": [build.facts() for build in self.builds],
-            "model": {
-                "name": self.model.name,
-                "memory": self.model.memory.value,
-                "sha256": self.model.file.sha256,
-                "adapters": {k: v.sha256 for k, v in self.model.adapters.items()},
-            },
+            "models": [
+                {
+                    "name": model.name,
+                    "memory": model.memory.value,
+                    "sha256": model.file.sha256,
+                    "adapters": {k: v.sha256 for k, v in model.adapters.items()},
+                }
+                for model in self.models
+            ],
             "server_args": list(self.extra_args),
             "versions": {"python": platform.python_version()} | {p: version(p) for p in packages},
             "platform": f"{sys.platform} {platform.machine()}",
@@ -94,13 +83,7 @@ class Session:
             f"by {build.origin.said_by}"
             for build in self.builds
         ]
-        files = (f"{letter} {file.path.name}" for letter, file in self.model.adapters.items())
-        adapters = ", ".join(files) or "none"
-        judged = "cell and cold runs" if self.model.oracle else "cold runs"
-        lines.append(
-            f"model: {self.model.name} ({self.model.memory}), adapters: {adapters}, "
-            f"answers judged by: {judged}"
-        )
+        lines += _about(self.models)
         if self.extra_args:
             lines.append(f"server arguments: {shlex.join(self.extra_args)}")
         return lines
@@ -111,6 +94,7 @@ def prepare(
     binaries: Sequence[str],
     environ: dict[str, str],
     model: str,
+    memory: str | None,
     loras: Sequence[str],
     args: Sequence[str],
     launcher: str | None,
@@ -122,10 +106,10 @@ def prepare(
     builds = examine(locate(binaries, environ), parse_launcher(launcher))
     for build in builds:
         user_flags(words, build.capabilities)
-    chosen = _model(model, loras)
-    for adapter in chosen.adapters.values():
+    models = _models(model, memory, loras)
+    for adapter in (adapter for model in models for adapter in model.adapters.values()):
         check_adapter_path(adapter.path)
-    return Session(builds=builds, model=chosen, extra_args=words)
+    return Session(builds=builds, models=models, extra_args=words)
 
 
 def _words(args: Sequence[str]) -> tuple[str, ...]:
@@ -135,20 +119,61 @@ def _words(args: Sequence[str]) -> tuple[str, ...]:
         raise UsageProblem(f"--llama-arg cannot be read: {error}") from None
 
 
-def _model(name: str, loras: Sequence[str]) -> Model:
+def _models(name: str, memory: str | None, loras: Sequence[str]) -> tuple[Model, ...]:
+    if name != GENERATED and memory is not None:
+        raise UsageProblem(
+            "--llama-memory chooses among generated models, --llama-model is another"
+        )
     if name != GENERATED and name not in PUBLISHED:
         names = ", ".join((GENERATED, *PUBLISHED))
         paths = [_path(lora) for lora in loras]
-        return user_model(_path(name), paths, if_missing=f"names are: {names}")
+        return (user_model(_path(name), paths, if_missing=f"names are: {names}"),)
     if loras:
         raise UsageProblem(
             "--llama-lora needs --llama-model=PATH", hint=f"{name} has its own adapters"
         )
-    return generated(Memory.DENSE) if name == GENERATED else fetched(name)
+    if name != GENERATED:
+        return (fetched(name),)
+    return tuple(generated(one) for one in chosen(DEFAULT if memory is None else memory))
 
 
 def _path(given: str) -> Path:
     return Path(os.path.expanduser(given))  # noqa: PTH111  # raises nothing for an unknown user
+
+
+def _about(models: Sequence[Model]) -> list[str]:
+    """Which models, with what a person may want to know of a real one."""
+    if models[0].oracle is not None:
+        names = ", ".join(f"{model.name} ({model.memory})" for model in models)
+        return [f"generated models: {names}; answers judged by: cell and cold runs"]
+    (model,) = models
+    files = (f"{letter} {file.path.name}" for letter, file in model.adapters.items())
+    adapters = ", ".join(files) or "none"
+    return [
+        f"model: {model.name} ({model.memory}), adapters: {adapters}, answers judged by: cold runs"
+    ]
+
+
+def _model_to_json(model: Model) -> dict[str, Any]:
+    return {
+        "name": model.name,
+        "memory": model.memory.value,
+        "judged_by_cell": model.oracle is not None,
+        "trained": model.trained and asdict(model.trained),
+        "file": _file_to_json(model.file),
+        "adapters": {k: _file_to_json(v) for k, v in model.adapters.items()},
+    }
+
+
+def _model_from_json(data: dict[str, Any]) -> Model:
+    return Model(
+        name=data["name"],
+        file=_file_from_json(data["file"]),
+        adapters={k: _file_from_json(v) for k, v in data["adapters"].items()},
+        memory=Memory(data["memory"]),
+        oracle=oracle() if data["judged_by_cell"] else None,
+        trained=data["trained"] and TrainedContext(**data["trained"]),
+    )
 
 
 def _file_to_json(file: ModelFile) -> list[str]:

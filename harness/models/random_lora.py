@@ -21,6 +21,7 @@ RANK = 8
 STRENGTH = 0.5
 """RMS of what scale 1 adds to a projection of unit inputs, where usual weights make about 1."""
 
+_METADATA = {"lora.alpha": float(RANK)}
 _STATE_MATRICES = (
     *("attn_k", "attn_v", "attn_qkv"),
     "ssm_in",
@@ -47,7 +48,7 @@ def make_random_lora(model: Path, path: Path, *, seed: str) -> None:
     try:
         if not path.name or (path.exists() and not path.is_file()):
             raise UsageProblem(f"{path} is no name for a file")
-        write_lora(beside, architecture, lora, alpha=RANK)
+        write_lora(beside, architecture, lora, metadata=_METADATA)
         if path.exists() and sha256_of(path) != sha256_of(beside):
             raise UsageProblem(f"{path} is there already", hint="--out names another place")
         beside.replace(path)
@@ -65,7 +66,7 @@ def random_adapter(model: ModelFile, seed: str) -> ModelFile:
 
     def write(home: Path) -> None:
         architecture, lora = _lora(model.path, seed)
-        write_lora(home / "random.gguf", architecture, lora, alpha=RANK)
+        write_lora(home / "random.gguf", architecture, lora, metadata=_METADATA)
 
     return shelf.kept(name, write)["random"]
 

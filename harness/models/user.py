@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from harness.memory import Memory
 from harness.models.gguf_header import Header, checked_header
 from harness.models.spec import Model, ModelFile, TrainedContext
 
+_ATTENTION = re.compile(r"\.attn_(q|k|v|qkv|q_a|kv_a_mqa)\.weight$")
 LETTERS = "AB"
 """Adapters are called by these in scenarios."""
 
@@ -56,9 +58,8 @@ def _trained(header: Header) -> TrainedContext | None:
 def _memory(header: Header) -> Memory:
     names = {name.removeprefix(f"{header.architecture}.") for name in header.metadata}
     if any(name.startswith(("ssm.", "wkv.", "shortconv.")) for name in names):
-        # A model of both has a number of heads; some write 0 for none, some nothing at all.
-        # Some write one for each layer: a list, and so None here.
-        heads = header.metadata.get(f"{header.architecture}.attention.head_count", 0)
-        return Memory.RECURRENT if heads == 0 else Memory.HYBRID
+        # Not by the number of heads, which some recurrent models have for other things.
+        attends = any(_ATTENTION.search(tensor) for tensor in header.shapes)
+        return Memory.HYBRID if attends else Memory.RECURRENT
     windows = ("attention.sliding_window", "attention.chunk_size")
     return Memory.SWA if any(header.of_architecture(name) for name in windows) else Memory.DENSE

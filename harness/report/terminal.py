@@ -38,11 +38,13 @@ def summary(rows: Sequence[VerdictRow]) -> list[str]:
 
 def _table(rows: Sequence[VerdictRow]) -> list[str]:
     """Configurations with the same outcome share a row."""
-    builds = {row.build for row in rows}
+    builds, models = {row.build for row in rows}, {row.model for row in rows}
     merged: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
         build = (row.build,) if len(builds) > 1 else ()
-        merged.setdefault((*build, *_outcome(row)), []).append(row.configuration)
+        model = [row.model] if len(models) > 1 else []
+        where = "-".join(filter(None, [*model, row.configuration]))
+        merged.setdefault((*build, *_outcome(row)), []).append(where)
     head = (("build",) if len(builds) > 1 else ()) + _HEAD
     body = sorted((*key, abbreviated(where)) for key, where in merged.items())
     return columns([head, *body])

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 import pytest
 
+from harness.models.synthetic.store import DEFAULT, chosen
+from harness.plugin import models
 from harness.prompts import Route
 
 if TYPE_CHECKING:
+    from harness.models.spec import Model
     from harness.plugin import MakeScenario
     from harness.scenario import Scenario
     from harness.server.config import ConfigFields
@@ -43,6 +46,26 @@ TOPOLOGIES = tuple(Topology(parallel, unified) for parallel in (1, 4) for unifie
 
 ROUTES = (Route.COMPLETION, Route.CHAT)
 
+# With one slot, unified KV is a pool of one either way: what differs, if anything, llama shows.
+_NOT_REPEATED = Topology(1, kv_unified=False)
+_ALONE = Topology(1, kv_unified=True)
+
+
+def repeated(
+    model: Model, topology: Topology | None, route: Route | None, routes: Sequence[Route]
+) -> bool:
+    """Whether a scenario that runs on `routes` is repeated for a combination.
+
+    The first of the generated models, and a real one, have all of them. What another reuses does
+    not depend on the route; one that remembers like an earlier one only has its states to show.
+    """
+    first, *others = chosen(DEFAULT)
+    if model.oracle is None or model.name == first:
+        return True
+    if topology is None or route not in (None, routes[0]):
+        return False
+    return topology != _NOT_REPEATED if model.name in others else topology == _ALONE
+
 
 class Start(Protocol):
     """Starts a scenario in a test's configuration: see the fixture `start`."""
@@ -53,8 +76,12 @@ class Start(Protocol):
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """`topology` within `--llama-kv-unified`, and the routes."""
+    """The generated models, `topology` within `--llama-kv-unified`, and the routes."""
     marked = metafunc.definition.get_closest_marker
+    found = models(metafunc.config)
+    if "llama_model" in metafunc.fixturenames and found and found[0].oracle is not None:
+        ids = [model.name for model in found]
+        metafunc.parametrize("llama_model", found, ids=ids, indirect=True, scope="session")
     if "topology" in metafunc.fixturenames:
         wanted = metafunc.config.getoption("--llama-kv-unified")
         topologies = [t for t in TOPOLOGIES if wanted in ("both", "on" if t.kv_unified else "off")]
@@ -62,8 +89,29 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             topologies = [t for t in topologies if t.parallel > 1]
         metafunc.parametrize("topology", topologies, ids=lambda topology: topology.id)
     if "route" in metafunc.fixturenames:
-        only = marked("routes")
-        metafunc.parametrize("route", only.args if only else ROUTES, ids=str)
+        metafunc.parametrize("route", _routes(metafunc.definition), ids=str)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leaves out what is not repeated, and models a scenario means nothing for."""
+    items[:] = [item for item in items if _is_repeated(item)]
+
+
+def _is_repeated(item: pytest.Item) -> bool:
+    callspec = getattr(item, "callspec", None)  # none where nothing is repeated
+    given: Mapping[str, Any] = callspec.params if callspec else {}
+    model = given.get("llama_model")
+    if model is None:
+        return True
+    only = item.get_closest_marker("memory")
+    if only and model.memory not in only.args:
+        return False
+    return repeated(model, given.get("topology"), given.get("route"), _routes(item))
+
+
+def _routes(item: pytest.Item) -> Sequence[Route]:
+    only = item.get_closest_marker("routes")
+    return only.args if only else ROUTES
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from harness.client import Client
 from harness.errors import NotTestable
 from harness.expect import Claim
 from harness.history import common_prefix
+from harness.memory import Memory
 from harness.models.synthetic.store import stranger
 from harness.prompts import Prompt, Route, prose
 from harness.scenario import NO_FIELD, Lora
@@ -61,6 +62,17 @@ def test_restart(start_with_files: Start, topology: Topology, pinned: bool) -> N
         s.restore("restore", slot=last, file="p")
         turn = P.then(answer.text, TAIL)
         s.ask("P, next turn", turn, slot=last if pinned else None, reuse=Claim.PROMISED)
+
+
+@TEXT_ONLY
+def test_same_prompt_after_restart(start_with_files: Start) -> None:
+    """An answer is asked for again: of the state in the file the last tokens are not wanted."""
+    with start_with_files() as s:
+        s.ask("P", P, slot=0)
+        s.save("save", slot=0, file="p")
+        s.restart()
+        s.restore("restore", slot=0, file="p")
+        s.ask("P again", P, slot=0, reuse=Claim.PROMISED)
 
 
 @TEXT_ONLY
@@ -142,19 +154,19 @@ def test_same_adapter_after_restart(
 @pytest.mark.parametrize("lora", [{"A": 0.0}, NO_FIELD], ids=["explicit", "left_out"])
 @pytest.mark.parametrize("live", [False, True], ids=["restart", "live"])
 def test_other_adapter_than_saved(start_with_files: Start, live: bool, lora: Lora) -> None:
-    """A file computed under an adapter is restored for a request without one.
+    """A file computed under an adapter is restored for a next turn without one.
 
     Into the slot of a new server, or into one that just answered without an adapter.
     """
     with start_with_files({"A": 0.0}) as s:
-        s.ask("P", P, slot=0, lora={"A": 1.0})
+        answer = s.ask("P", P, slot=0, lora={"A": 1.0})
         s.save("save", slot=0, file="p")
         if live:
             s.ask("Q", Q, slot=0, lora={"A": 0.0})
         else:
             s.restart()
         s.restore("restore", slot=0, file="p")
-        s.ask("P, no adapter", P, slot=0, lora=lora)
+        s.ask("P, no adapter", P.then(answer.text, TAIL), slot=0, lora=lora)
 
 
 @TEXT_ONLY
@@ -177,6 +189,7 @@ def test_file_of_another_model(start_with_files: Start, topology: Topology) -> N
 
 
 @TEXT_ONLY
+@pytest.mark.memory(Memory.DENSE, Memory.SWA, Memory.HYBRID)
 def test_file_of_another_cache_type(start_with_files: Start, topology: Topology) -> None:
     """A file of a server with another type of K and V."""
     with start_with_files(cache_type_k="f16", cache_type_v="f16") as s:

@@ -13,7 +13,7 @@ from harness.answers import BASE_TOLERANCE, Tolerance
 from harness.bench import Bench
 from harness.client import Options
 from harness.memory import Memory
-from harness.models.synthetic import dense
+from harness.models.synthetic import llama
 from harness.models.synthetic.recipe import write_model
 from harness.models.user import user_model
 from harness.prompts import Route, prose
@@ -173,7 +173,9 @@ def test_memory_that_cannot_rewind_gets_small_micro_batches(make: MakeBench) -> 
 def test_a_model_sees_more_than_it_was_trained_for(make: MakeBench, tmp_path: Path) -> None:
     """Without that, slots are cut down, and prompts of scenarios refused."""
     path = tmp_path / "model.gguf"
-    write_model(replace(dense.recipe(), context_length=256), path)
+    recipe = llama.recipe()
+    short = {**recipe.metadata, "context_length": 256}
+    write_model(replace(recipe, metadata=short), path)
     bench = make()
     bench.model = replace(user_model(path, []), adapters={})
     config = bench.config({})

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from harness.history import History, State, common_prefix
+from harness.memory import Memory, Past
 from harness.setting import Setting
 
 NONE = Setting()
@@ -105,24 +108,51 @@ def test_a_slot_is_relied_on_for_what_it_has(
     history.record(State((1, 2, 3, 4), NONE), 0)
     history.record(State((1, 9, 9), NONE), 1)
     assert history.possible((1, 2, 3, 4, 5), NONE) == 4
-    assert history.relied_on((1, 2, 3, 4, 5), NONE, slot=slot) == relied_on
+    assert promised(history, (1, 2, 3, 4, 5), slot=slot) == relied_on
 
 
 def test_a_slot_that_was_never_used_has_nothing() -> None:
     history = History(slots=2, prompt_cache=False)
     history.record(State((1, 2, 3), NONE), 0)
-    assert history.relied_on((1, 2, 3, 4), NONE, slot=1) == 0
+    assert promised(history, (1, 2, 3, 4), slot=1) == 0
 
 
-@pytest.mark.parametrize(
-    ("shared", "rewind", "relied_on"), [(8, 2, 8), (6, 2, 6), (5, 2, 0), (5, None, 5)]
-)
-def test_what_cannot_be_rewound_is_not_relied_on(
-    shared: int, rewind: int | None, relied_on: int
-) -> None:
-    """A prompt of 8 tokens and an answer of 2: with a rewind of 2 it may be cut down to 6."""
+@pytest.mark.parametrize(("shared", "relied_on"), [(39, 29), (35, 25), (34, 0)])
+def test_what_cannot_be_rewound_is_not_relied_on(shared: int, relied_on: int) -> None:
+    """A prompt of 41 tokens; it resumes 4 tokens and a micro-batch of 2 before its end."""
     history = History(slots=1, prompt_cache=True)
-    history.record(State(tuple(range(10)), NONE, answer=2), 0)
+    history.record(State(tuple(range(44)), NONE, Past(prompt=41)), 0)
     prompt = (*range(shared), 90, 91, 92)
-    assert history.relied_on(prompt, NONE, rewind=rewind) == relied_on
+    assert promised(history, prompt, memory=Memory.SWA) == relied_on
     assert history.possible(prompt, NONE) == shared
+
+
+def test_a_state_that_has_grown_is_not_there_by_itself() -> None:
+    """Nor by its end: a repeat of the first turn resumes where the longer state can be resumed."""
+    history = History(slots=1, prompt_cache=True)
+    first, answer = tuple(range(40)), (50, 51)
+    history.record(State((*first, *answer), NONE, Past(prompt=40)), 0)
+    assert promised(history, first, memory=Memory.SWA) == 40 - 8
+    history.record(State((*first, *answer, *range(60, 99)), NONE, Past(prompt=81)), 0)
+    assert promised(history, first, memory=Memory.SWA) == 39 - 2 - 8
+
+
+def test_a_state_that_was_displaced_is_there_as_it_was() -> None:
+    history = History(slots=1, prompt_cache=True)
+    first = tuple(range(40))
+    history.record(State((*first, 50), NONE, Past(prompt=40)), 0)
+    history.record(State((*range(30), *range(60, 99)), NONE, Past(prompt=69)), 0)
+    assert promised(history, first, memory=Memory.SWA) == 40 - 8
+    under_another = Setting.of({"A": 1.0})
+    history.record(State((*first, 50, *range(60, 99)), under_another, Past(prompt=80)), 0)
+    assert promised(history, first, memory=Memory.SWA) == 40 - 8
+
+
+def promised(
+    history: History,
+    prompt: Sequence[int],
+    *,
+    slot: int | None = None,
+    memory: Memory = Memory.DENSE,
+) -> int:
+    return history.promised(prompt, NONE, slot=slot, memory=memory, ubatch=2)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.builds.build import Build
 from harness.errors import HarnessError, UsageProblem
-from harness.known_bugs import KnownBug, alike, conclude, find, load
+from harness.known_bugs import Case, KnownBug, alike, conclude, find, load
 from harness.ledger import Verdict
+from harness.memory import Memory
+from harness.models.synthetic.store import MODELS
 
 SUITE = Path(__file__).parents[1] / "cache"
 
@@ -23,42 +27,59 @@ BUG = KnownBug(
     what="Something is wrong.",
     scenario="test_lora.py::test_x",
     configurations=("np1-*", "np4-kvu-*"),
+    models=(),
     signature=("a: lost_reuse", "b: wrong_answer"),
     commits=("7e4c0a9",),
     builds=(10000, 10434),
 )
 
 
+CASE = Case(
+    scenario="test_lora.py::test_x",
+    configuration="np1-kvu-chat",
+    model="gptoss",
+    memory=Memory.SWA,
+    commit="7e4c0a9",
+    number=None,
+)
+
+
 @pytest.mark.parametrize(
-    ("scenario", "configuration", "commit", "number", "matches"),
+    ("changed", "matches"),
     [
-        ("test_lora.py::test_x", "np1-kvu-chat", "7e4c0a9", None, True),
-        ("test_lora.py::test_x", "np4-kvu-chat", "7e4c0a9fee", None, True),
-        ("test_lora.py::test_x", "np4-nokvu-chat", "7e4c0a9", None, False),
-        ("test_lora.py::test_y", "np1-kvu-chat", "7e4c0a9", None, False),
-        ("test_lora.py::test_x", "np1-kvu-chat", "aaaaaaa", None, False),
-        ("test_lora.py::test_x", "np1-kvu-chat", "aaaaaaa", 10200, True),
-        ("test_lora.py::test_x", "np1-kvu-chat", None, 10435, False),
-        ("test_lora.py::test_x", "np1-kvu-chat", None, None, False),
+        ({}, True),
+        ({"configuration": "np4-kvu-chat", "commit": "7e4c0a9fee"}, True),
+        ({"configuration": "np4-nokvu-chat"}, False),
+        ({"scenario": "test_lora.py::test_y"}, False),
+        ({"commit": "aaaaaaa"}, False),
+        ({"commit": "aaaaaaa", "number": 10200}, True),
+        ({"commit": None, "number": 10435}, False),
+        ({"commit": None}, False),
     ],
 )
-def test_matching(
-    scenario: str, configuration: str, commit: str | None, number: int | None, matches: bool
-) -> None:
-    found = find([BUG], scenario, configuration, commit, number)
-    assert (found is BUG) is matches
+def test_matching(changed: dict[str, Any], matches: bool) -> None:
+    assert (find([BUG], replace(CASE, **changed)) is BUG) is matches
+
+
+@pytest.mark.parametrize(
+    ("models", "matches"),
+    [(("gptoss",), True), (("swa",), True), (("dense", "swa"), True), (("gemma3", "dense"), False)],
+)
+def test_models_are_named_or_meant_by_their_memory(models: tuple[str, ...], matches: bool) -> None:
+    bug = replace(BUG, models=models)
+    assert (find([bug], CASE) is bug) is matches
 
 
 def test_another_build_that_shows_just_the_same() -> None:
-    where = ("test_lora.py::test_x", "np1-kvu-chat")
-    assert alike([BUG], *where, BUG.signature) is BUG
-    assert alike([BUG], *where, BUG.signature[:1]) is None
-    assert alike([BUG], where[0], "np4-nokvu-chat", BUG.signature) is None
+    case = replace(CASE, commit="aaaaaaa")
+    assert alike([BUG], case, BUG.signature) is BUG
+    assert alike([BUG], case, BUG.signature[:1]) is None
+    assert alike([BUG], replace(case, configuration="np4-nokvu-chat"), BUG.signature) is None
 
 
 def test_two_entries_for_one_scenario_are_a_mistake() -> None:
     with pytest.raises(HarnessError, match="two known bugs"):
-        find([BUG, BUG], "test_lora.py::test_x", "np1-x", "7e4c0a9", None)
+        find([BUG, BUG], CASE)
 
 
 @pytest.mark.parametrize(
@@ -95,18 +116,30 @@ def test_every_pattern_matches_a_test_and_no_test_has_two_entries(
     """Held against the ids pytest collects."""
     command = [sys.executable, "-m", "pytest", "tests/cache", "--collect-only", "-q"]
     command += ["-p", "no:cacheprovider", f"--llama-bin={llama_build.origin.path}"]
+    command += ["--llama-memory=all"]
     listed = subprocess.run(command, cwd=SUITE.parents[1], capture_output=True, text=True)
     ids = re.findall(r"tests/cache/(test_\w+\.py::\w+)(?:\[(.*)\])?$", listed.stdout, re.MULTILINE)
     assert len(ids) > 100
+    cases = [_case(scenario, brackets) for scenario, brackets in ids]
     bugs = load()
     for commit in {commit for bug in bugs for commit in bug.commits}:
-        for scenario, configuration in ids:
-            find(bugs, scenario, configuration, commit, None)  # raises for two
+        for case in cases:
+            find(bugs, replace(case, commit=commit))  # raises for two
     for bug in bugs:
-        for pattern in bug.configurations:
-            one = replace(bug, configurations=(pattern,))
-            matched = (one.matches(name, where, bug.commits[0], None) for name, where in ids)
-            assert any(matched), (bug, pattern)
+        for pattern, model in itertools.product(bug.configurations, bug.models or ("dense",)):
+            one = replace(bug, configurations=(pattern,), models=(model,))
+            assert any(one.concerns(case) for case in cases), (bug, pattern, model)
+
+
+def _case(scenario: str, brackets: str) -> Case:
+    model, _, configuration = brackets.partition("-")
+    return replace(
+        CASE,
+        scenario=scenario,
+        configuration=configuration,
+        model=model,
+        memory=MODELS[model].memory,
+    )
 
 
 def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ REQUEST = RequestRow(
 VERDICT = VerdictRow(
     scenario="test_lora.py::test_x",
     configuration="np1-kvu-completion",
+    model="llama",
     build="b10434",
     verdict=Verdict.KNOWN_BUG,
     signature=("P again: lost_reuse",),

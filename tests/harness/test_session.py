@@ -8,7 +8,7 @@ import pytest
 
 from harness.builds.build import Build
 from harness.errors import UsageProblem
-from harness.models.synthetic.store import generated
+from harness.models.synthetic.store import MODELS, generated
 from harness.session import GENERATED, Session, prepare
 
 
@@ -17,6 +17,7 @@ def prepared(build: Build, **changed: object) -> Session:
         "binaries": [str(build.origin.path)],
         "environ": {},
         "model": GENERATED,
+        "memory": None,
         "loras": [],
         "args": [],
         "launcher": None,
@@ -34,9 +35,26 @@ def test_a_users_model(llama_build: Build) -> None:
     model = generated()
     a = str(model.adapters["A"].path)
     session = prepared(llama_build, model=str(model.file.path), loras=[a])
-    assert list(session.model.adapters) == ["A"]
+    assert [list(model.adapters) for model in session.models] == [["A"]]
     assert Session.from_json(json.loads(json.dumps(session.to_json()))) == session
     assert "answers judged by: cold runs" in session.header()[1]
+
+
+@pytest.mark.parametrize(
+    ("memory", "names"),
+    [
+        ("dense", ["llama"]),
+        ("swa,dense", ["llama", "gemma3"]),
+        (" hybrid , lfm2", ["granitehybrid", "lfm2"]),
+        ("gptoss,swa,gptoss", ["gemma3", "gptoss"]),
+        ("all", list(MODELS)),
+    ],
+)
+def test_models_by_how_they_remember(llama_build: Build, memory: str, names: list[str]) -> None:
+    session = prepared(llama_build, memory=memory)
+    assert [model.name for model in session.models] == names
+    assert Session.from_json(json.loads(json.dumps(session.to_json()))) == session
+    assert f"generated models: {names[0]} (" in session.header()[1]
 
 
 @pytest.mark.parametrize(
@@ -50,6 +68,9 @@ def test_a_users_model(llama_build: Build) -> None:
         ({"binaries": ["/bin/true"]}, "is not a llama-server"),
         ({"model": "nowhere.gguf"}, "no such file (names are: generated, stories15m-moe"),
         ({"model": "~nobody-here/x.gguf"}, "no such file"),
+        ({"model": "stories15m-moe", "memory": "swa"}, "--llama-memory chooses among generated"),
+        ({"memory": "sliding"}, "no kind of memory, and no model, called sliding"),
+        ({"memory": ","}, "--llama-memory names nothing"),
     ],
 )
 def test_what_cannot_be_used_is_one_line(
@@ -67,6 +88,12 @@ def test_facts_name_everything_that_decides(llama_build: Build) -> None:
     assert build["sha256"] == llama_build.sha256
     assert build["commit"] == llama_build.capabilities.commit
     assert facts["argv"] == ["pytest", "-x"]
-    assert set(facts["model"]["adapters"]) == {"A", "B"}
+    assert [model["name"] for model in facts["models"]] == [
+        "llama",
+        "gemma3",
+        "mamba2",
+        "granitehybrid",
+    ]
+    assert all(set(model["adapters"]) == {"A", "B"} for model in facts["models"])
     assert {"python", "pytest", "numpy", "gguf"} <= facts["versions"].keys()
     json.dumps(facts)

@@ -15,8 +15,9 @@ import pytest
 
 from harness.builds.build import Build
 from harness.expect import Kind
-from harness.known_bugs import find, load
+from harness.known_bugs import Case, find, load
 from harness.ledger import Verdict
+from harness.memory import Memory
 from tests.harness.fronts.faults import FAULTS, NONE
 from tests.harness.fronts.trial import run, write_front
 from tests.harness.teeth import FAMILIES
@@ -81,4 +82,13 @@ def _outcome(signature: Signature) -> tuple[Verdict, Signature]:
 
 
 def _is_known(row: Row, build: Build) -> bool:
-    return find(load(), *row.known_bug, build.capabilities.commit, build.number) is not None
+    scenario, configuration = row.known_bug
+    case = Case(
+        scenario=scenario,
+        configuration=configuration,
+        model="llama",
+        memory=Memory.DENSE,
+        commit=build.capabilities.commit,
+        number=build.number,
+    )
+    return find(load(), case) is not None

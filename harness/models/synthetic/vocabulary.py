@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from harness.oracle import CELL_OF, CellOracle
+from harness.oracle import MARK as MARK_CHARACTER
 
 # No normal token besides the space: an 'a' next to <0x61> would make a re-tokenised answer
 # differ from the generated ids. A space is U+2581 in this kind of tokenizer, never a byte.
@@ -14,7 +15,16 @@ UNKNOWN, BOS, EOS = range(len(_SPECIAL))
 _TYPE_NORMAL, _TYPE_UNKNOWN, _TYPE_CONTROL, _TYPE_BYTE = 1, 2, 3, 6
 TOKEN_TYPES = (_TYPE_UNKNOWN, _TYPE_CONTROL, _TYPE_CONTROL, *[_TYPE_BYTE] * 256, _TYPE_NORMAL)
 
-MARK = _FIRST_BYTE + ord("#")
+METADATA = {
+    "unknown_token_id": UNKNOWN,
+    "bos_token_id": BOS,
+    "eos_token_id": EOS,
+    "add_bos_token": True,
+    "add_space_prefix": False,
+}
+"""The GGUF keys of the tokenizer, without `tokenizer.ggml.`."""
+
+MARK = _FIRST_BYTE + ord(MARK_CHARACTER)
 """The token that is felt in the A channel wherever it stands: it marks text."""
 
 CHAT_TEMPLATE = (

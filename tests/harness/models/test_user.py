@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import gguf
+import numpy as np
 import pytest
 
 from harness.errors import UsageProblem
 from harness.memory import Memory
-from harness.models.synthetic.store import generated
+from harness.models.synthetic.store import MODELS, generated
 from harness.models.user import user_model
 
 MODEL = generated()
@@ -57,31 +58,34 @@ def test_files_mixed_up() -> None:
         user_model(MODEL.file.path, [A, A])
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_the_memory_kind_is_read_from_the_file(name: str) -> None:
+    model = generated(name)
+    assert user_model(model.file.path, []).memory is model.memory
+
+
 @pytest.mark.parametrize(
-    ("keys", "memory"),
+    ("keys", "tensor", "memory"),
     [
-        ({}, Memory.DENSE),
-        ({"attention.head_count": 4}, Memory.DENSE),
-        ({"attention.sliding_window": 128, "attention.head_count": 4}, Memory.SWA),
-        ({"ssm.state_size": 16, "attention.head_count": 0}, Memory.RECURRENT),
-        ({"ssm.state_size": 16}, Memory.RECURRENT),
-        ({"wkv.head_size": 64}, Memory.RECURRENT),
-        ({"ssm.state_size": 16, "attention.head_count": 4}, Memory.HYBRID),
-        ({"shortconv.l_cache": 3, "attention.head_count": 4}, Memory.HYBRID),
-        ({"shortconv.l_cache": 3, "attention.head_count": [0, 4]}, Memory.HYBRID),
+        ({}, "", Memory.DENSE),
+        ({"attention.sliding_window": 0}, "", Memory.DENSE),
+        ({"attention.chunk_size": 8192}, "", Memory.SWA),
+        ({"ssm.state_size": 16, "attention.head_count": 4}, "blk.0.attn_norm", Memory.RECURRENT),
+        ({"ssm.state_size": 16}, "blk.3.attn_qkv", Memory.HYBRID),
+        ({"ssm.state_size": 16}, "blk.3.attn_kv_a_mqa", Memory.HYBRID),
     ],
 )
-def test_the_memory_kind_is_read_from_the_file(
-    tmp_path: Path, keys: dict[str, int | list[int]], memory: Memory
+def test_the_memory_kind_of_others(
+    tmp_path: Path, keys: dict[str, int], tensor: str, memory: Memory
 ) -> None:
     path = tmp_path / "model.gguf"
     writer = gguf.GGUFWriter(path, "some")
     for key, value in keys.items():
-        if isinstance(value, list):
-            writer.add_array(f"some.{key}", value)
-        else:
-            writer.add_uint32(f"some.{key}", value)
+        writer.add_uint32(f"some.{key}", value)
+    if tensor:
+        writer.add_tensor(f"{tensor}.weight", np.ones(32, dtype=np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
     writer.close()
     assert user_model(path, []).memory is memory
