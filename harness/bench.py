@@ -13,6 +13,7 @@ from harness.models.spec import Model
 from harness.prompts import Prompt, Route
 from harness.reference import Reference, reference_config
 from harness.server.config import (
+    CPU,
     ConfigFields,
     LoadedAdapter,
     ServerConfig,
@@ -25,6 +26,7 @@ from harness.server.process import LlamaServer, Program
 
 _CTX_SIZE = 8192
 # The smaller a micro-batch, the more of a short prompt can memory that cannot rewind be held to.
+_ALL_LAYERS = 999
 _UBATCH, _UBATCH_WITH_CHECKPOINTS = 512, 64
 
 
@@ -137,6 +139,7 @@ class Bench:
             ctx_size=_CTX_SIZE,
             flash_attn="off",
             device=self.device,
+            gpu_layers=None if self.device in (None, CPU) else _ALL_LAYERS,
         )
 
     def _trained_for(self, tokens: int | None) -> str | None:
@@ -153,7 +156,7 @@ class Bench:
 
     def _is_quiet(self, config: ServerConfig) -> bool:
         """Whether noise is known: a generated model on the CPU, with the numbers' own defaults."""
-        on_cpu = config.device == "none" or not self.program.capabilities.devices
+        on_cpu = config.device == CPU or not self.program.capabilities.devices
         usual = reference_config(self._defaults(), self.model)
         as_measured = replace(config, ctx_size=usual.ctx_size) == usual
         return self.model.oracle is not None and on_cpu and as_measured

@@ -86,7 +86,7 @@ class Judge:
     ) -> tuple[ColdRow, str | None]:
         """How the answer compares with a cold run's, and what is wrong with it."""
         reference = self.bench.reference(config)
-        tolerance = reference.tolerance(self.watch.left)
+        tolerance = reference.tolerance(self.watch.left, adapters=bool(config.adapters))
         row = ColdRow(limit=tolerance.limit, noise=tolerance.noise, signal=tolerance.signal)
         if not tolerance.tells:
             if self.bench.model.oracle is not None and tolerance.noise is not None:

@@ -33,6 +33,7 @@ from harness.recorder import (
 )
 from harness.scenario import Scenario
 from harness.server.config import ConfigFields
+from harness.server.device import AUTO, DEVICES
 from harness.server.guard import Guard
 from harness.session import GENERATED, Session, prepare
 
@@ -109,6 +110,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "what a scenario needs, it is listed as not tested",
     )
     group.addoption(
+        "--llama-device",
+        choices=DEVICES,
+        default=AUTO,
+        help="where servers compute: all layers and KV are put there, which the server's own "
+        "report must say. auto is the CPU for the prebuilt server, and what a server you pass "
+        "chooses itself (default: %(default)s)",
+    )
+    group.addoption(
         "--llama-launcher",
         metavar="COMMAND",
         help="start servers under this command, e.g. 'gdb --args', 'rr record', 'taskset -c 0'",
@@ -180,6 +189,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
                 loras=config.getoption("--llama-lora"),
                 args=config.getoption("--llama-arg"),
                 launcher=config.getoption("--llama-launcher"),
+                device=config.getoption("--llama-device"),
             )
     except UsageProblem as problem:
         if _options_given(config):
@@ -300,8 +310,7 @@ def llama_bench(
         guard=llama_guard,
         directory=tmp_path_factory.mktemp("bench"),
         seconds=request.config.getoption("--llama-timeout"),
-        # Known bugs, and the known noise, are those of the CPU.
-        device="none" if llama_build.origin.provided else None,
+        device=found.device_flag(llama_build),
         extra_args=found.extra_args,
     )
     yield bench
@@ -353,6 +362,7 @@ def _options_given(config: pytest.Config) -> bool:
     return (
         any(config.getoption(option) for option in options)
         or config.getoption("--llama-memory") is not None
+        or config.getoption("--llama-device") != AUTO
         or config.getoption("--llama-model") != GENERATED
     )
 

@@ -29,6 +29,7 @@ from harness.report.failure import failure_text
 from harness.report.terminal import summary
 from harness.report.wording import link, shown
 from harness.scenario import Scenario
+from harness.server.device import AUTO
 from harness.session import GENERATED, Session
 from harness.stage import ScenarioFailed
 
@@ -320,6 +321,8 @@ class Recorder:
             words += [f"{option}={value}" for value in self._config.getoption(option)]
         if (mode := self._config.getoption("--known-bugs")) != "auto":
             words.append(f"--known-bugs={mode}")
+        if (device := self._config.getoption("--llama-device")) != AUTO:
+            words.append(f"--llama-device={device}")
         if launcher := self._config.getoption("--llama-launcher"):
             words.append(f"--llama-launcher={launcher}")
         if (seconds := self._config.getoption("--llama-timeout")) != DEFAULT_SECONDS:

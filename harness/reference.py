@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.answers import Tolerance, difference
 from harness.client import Client, Options
-from harness.errors import ReferenceTrouble, RequestError, ServerError
+from harness.errors import Disconnected, ReferenceTrouble, RequestError, ServerError
 from harness.models.spec import Model
 from harness.prompts import Prompt, Route, prose
 from harness.replies import Reply, TokenProbs
@@ -55,7 +55,7 @@ class Reference:
     """Whether the noise of this configuration is known and need not be measured."""
     _server: LlamaServer | None = None
     _replies: dict[object, Reply] = field(default_factory=dict, repr=False)
-    _tolerance: Tolerance | None = None
+    _tolerances: dict[bool, Tolerance] = field(default_factory=dict)
 
     def cold(
         self,
@@ -72,14 +72,19 @@ class Reference:
             options = Options(
                 lora=self._lora_field(setting), cache_prompt=False, n_predict=n_predict
             )
-            self._replies[key] = self._ask_cold(route, prompt, options, timeout)
+            self._replies[key] = self._ask_cold(route, prompt, setting, options, timeout)
         return self._replies[key]
 
-    def tolerance(self, timeout: float) -> Tolerance:
-        """How far right answers may be from cold ones; measured once, where it is not known."""
-        if self._tolerance is None:
-            self._tolerance = Tolerance() if self.quiet else self._measured(timeout)
-        return self._tolerance
+    def tolerance(self, timeout: float, *, adapters: bool = True) -> Tolerance:
+        """How far right answers may be from cold ones; measured once, where it is not known.
+
+        With or without the model's adapters.
+        """
+        if self.quiet:
+            return Tolerance()
+        if adapters not in self._tolerances:
+            self._tolerances[adapters] = self._measured(timeout, adapters=adapters)
+        return self._tolerances[adapters]
 
     def close(self) -> None:
         """Ends the server."""
@@ -87,13 +92,19 @@ class Reference:
             self._server.stop()
             self._server = None
 
-    def _ask_cold(self, route: Route, prompt: Prompt, options: Options, timeout: float) -> Reply:
+    def _ask_cold(
+        self, route: Route, prompt: Prompt, setting: Setting, options: Options, timeout: float
+    ) -> Reply:
         try:
-            if self._server is None:
-                server = self.make_server(self.config, self.directory / "cold.log")
-                server.start()
-                self._server = server
-            reply = send(self._server.client, route, prompt, options, timeout)
+            try:
+                server = self._server or self._started(Setting())
+                reply = send(server.client, route, prompt, options, timeout)
+            except Disconnected:
+                # It may have died of a change of scales, which is not what a cold run is about:
+                # a server that has had these from the start need not change any.
+                self.close()
+                server = self._started(setting)
+                reply = send(server.client, route, prompt, options, timeout)
         except (RequestError, ServerError) as error:
             raise self._trouble(error) from error
         if reply.timings.cache_n:
@@ -105,6 +116,27 @@ class Reference:
             raise ReferenceTrouble("a cold run reports no token probabilities")
         return reply
 
+    def _started(self, setting: Setting) -> LlamaServer:
+        """A new server, with these scales server-wide from the start."""
+        self._server = self.make_server(self._under(setting), self.directory / "cold.log")
+        try:
+            self._server.start()
+        except BaseException:
+            self._server = None
+            raise
+        return self._server
+
+    def _under(self, setting: Setting) -> ServerConfig:
+        scales = setting.as_dict()
+        loaded = zip(self.model.adapters.items(), self.config.adapters, strict=True)
+        return replace(
+            self.config,
+            adapters=tuple(
+                LoadedAdapter(adapter.path, scales.get(letter, 0.0))
+                for (letter, _), adapter in loaded
+            ),
+        )
+
     def _trouble(self, error: RequestError | ServerError) -> ReferenceTrouble:
         """Why no cold run could be had; the next one gets a new server."""
         if self._server is not None and isinstance(error, RequestError):
@@ -112,24 +144,23 @@ class Reference:
         self.close()
         return ReferenceTrouble(f"no cold run: {error.message}", detail=error.detail)
 
-    def _measured(self, timeout: float) -> Tolerance:
+    def _measured(self, timeout: float, *, adapters: bool) -> Tolerance:
         """Right reuse (live, in one slot, under one unchanged setting) against cold runs."""
         prompt = prose("calibration", 400)
         longer = prompt + " and on"
         settings = [Setting()]
-        for letter in self.model.adapters:
+        for letter in self.model.adapters if adapters else ():
             settings += [Setting.of({letter: scale}) for scale in _CALIBRATION_SCALES]
         cold = [
             self.cold(Route.COMPLETION, longer, setting, timeout).tokens[0] for setting in settings
         ]
         other = self.cold(Route.COMPLETION, prose("other text", 400), Setting(), timeout)
         try:
-            with self.make_server(self.config, self.directory / "control.log") as server:
-                apart = [
-                    difference(first, warm)
-                    for setting, first in zip(settings, cold, strict=True)
-                    for warm in self._reused(server.client, prompt, longer, setting, timeout)
-                ]
+            apart = [
+                difference(first, warm)
+                for setting, first in zip(settings, cold, strict=True)
+                for warm in self._reused(prompt, longer, setting, timeout)
+            ]
         except (RequestError, ServerError) as error:
             raise ReferenceTrouble(f"no control: {error.message}", detail=error.detail) from error
         firsts = [*cold, other.tokens[0]]
@@ -138,21 +169,22 @@ class Reference:
         return Tolerance.of_control(max(apart, default=None), signal, generated=generated)
 
     def _reused(
-        self, client: Client, prompt: Prompt, longer: Prompt, setting: Setting, timeout: float
+        self, prompt: Prompt, longer: Prompt, setting: Setting, timeout: float
     ) -> Iterator[TokenProbs]:
         """Right answers to `longer`: some of its tokens read, just one, and many.
 
-        What each reuses was computed from nothing just before, so that no other setting's can get
-        in. An answer for which nothing was reused is a cold one, and shows no noise.
+        By a server that never had another setting. What each reuses was computed from nothing just
+        before. An answer for which nothing was reused is a cold one, and shows no noise.
         """
         lora = self._lora_field(setting)
         half = Prompt((prompt.text[: len(prompt.text) // 2],))
-        for before in (prompt, longer, half):
-            fresh = Options(lora=lora, cache_prompt=False, n_predict=1)
-            send(client, Route.COMPLETION, before, fresh, timeout)
-            reply = send(client, Route.COMPLETION, longer, Options(lora=lora), timeout)
-            if reply.timings.cache_n:
-                yield reply.tokens[0]
+        with self.make_server(self._under(setting), self.directory / "control.log") as server:
+            for before in (prompt, longer, half):
+                fresh = Options(lora=lora, cache_prompt=False, n_predict=1)
+                send(server.client, Route.COMPLETION, before, fresh, timeout)
+                reply = send(server.client, Route.COMPLETION, longer, Options(lora=lora), timeout)
+                if reply.timings.cache_n:
+                    yield reply.tokens[0]
 
     def _lora_field(self, setting: Setting) -> list[tuple[int, float]]:
         """A `lora` field that states every adapter of the model."""

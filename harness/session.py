@@ -23,6 +23,7 @@ from harness.models.synthetic.store import DEFAULT, chosen, generated
 from harness.models.synthetic.vocabulary import oracle
 from harness.models.user import user_model
 from harness.server.config import check_adapter_path, user_flags
+from harness.server.device import AUTO, device_flag
 from harness.server.launcher import parse_launcher
 
 GENERATED = "generated"
@@ -37,6 +38,14 @@ class Session:
     models: tuple[Model, ...]
     """Generated ones, or a single real one."""
     extra_args: tuple[str, ...]
+    device: str
+    """One of `DEVICES`."""
+
+    def device_flag(self, build: Build) -> str | None:
+        """What `--device` says to servers of a build; None leaves it to the build."""
+        # Known bugs, and the known noise, are those of the CPU.
+        wanted = "cpu" if self.device == AUTO and build.origin.provided else self.device
+        return device_flag(wanted, build.capabilities, str(build.origin.path))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, to be handed to a worker."""
@@ -44,6 +53,7 @@ class Session:
             "builds": [build.to_json() for build in self.builds],
             "models": [_model_to_json(model) for model in self.models],
             "extra_args": list(self.extra_args),
+            "device": self.device,
         }
 
     @classmethod
@@ -53,6 +63,7 @@ class Session:
             builds=tuple(Build.from_json(build) for build in data["builds"]),
             models=tuple(_model_from_json(model) for model in data["models"]),
             extra_args=tuple(data["extra_args"]),
+            device=data["device"],
         )
 
     def facts(self, command: Sequence[str]) -> dict[str, Any]:
@@ -72,6 +83,7 @@ class Session:
                 for model in self.models
             ],
             "server_args": list(self.extra_args),
+            "device": self.device,
             "versions": {"python": platform.python_version()} | {p: version(p) for p in packages},
             "platform": f"{sys.platform} {platform.machine()}",
         }
@@ -80,7 +92,7 @@ class Session:
         """Lines for the head of a run."""
         lines = [
             f"llama-server {build.id}: {build.title}, {build.origin.path}, "
-            f"by {build.origin.said_by}"
+            f"by {build.origin.said_by}, device: {self.device_flag(build) or 'its own choice'}"
             for build in self.builds
         ]
         lines += _about(self.models)
@@ -98,6 +110,7 @@ def prepare(
     loras: Sequence[str],
     args: Sequence[str],
     launcher: str | None,
+    device: str = AUTO,
 ) -> Session:
     """Finds and probes everything a run needs. Raises `UsageProblem` for what cannot be used."""
     if not all(isinstance(value, str) for value in (*binaries, *loras, *args, model)):
@@ -105,11 +118,16 @@ def prepare(
     words = _words(args)
     builds = examine(locate(binaries, environ), parse_launcher(launcher))
     for build in builds:
-        user_flags(words, build.capabilities)
+        given = user_flags(words, build.capabilities)
+        if device != AUTO and build.capabilities.spellings("--device")[0] in given:
+            raise UsageProblem("--llama-arg and --llama-device both say which device")
     models = _models(model, memory, loras)
     for adapter in (adapter for model in models for adapter in model.adapters.values()):
         check_adapter_path(adapter.path)
-    return Session(builds=builds, models=models, extra_args=words)
+    session = Session(builds=builds, models=models, extra_args=words, device=device)
+    for build in builds:
+        session.device_flag(build)
+    return session
 
 
 def _words(args: Sequence[str]) -> tuple[str, ...]:

@@ -142,6 +142,9 @@ FLAGS: Mapping[str, Flag] = {
     "alias": Flag("--alias"),
 }
 
+CPU = "none"
+"""The `device` of a server that is to use no GPU."""
+
 _FLAG_LIKE = re.compile(r"--|-[A-Za-z]")
 """A word that can be no value; a negative number can."""
 
@@ -191,6 +194,13 @@ def argv(config: ServerConfig, capabilities: Capabilities) -> tuple[str, ...]:
             continue
         words += written
     return (*words, *config.extra_args)
+
+
+def on_cpu(config: ServerConfig, capabilities: Capabilities) -> bool:
+    """Whether a server with this configuration is to use no GPU, the user's words included."""
+    given = user_flags(config.extra_args, capabilities)
+    words = given.get(capabilities.spellings(FLAGS["device"].on)[0])
+    return (words[-1] if words else config.device) == CPU
 
 
 def lacking(

@@ -20,7 +20,8 @@ from harness.client import Client
 from harness.errors import Disconnected, Refused, RequestError, ServerError, TimedOut
 from harness.replies import Props
 from harness.server.capabilities import Capabilities
-from harness.server.config import ServerConfig, argv
+from harness.server.config import CPU, ServerConfig, argv, on_cpu
+from harness.server.device import not_offloaded, offload
 from harness.server.environment import hermetic_environment
 from harness.server.guard import Guard
 from harness.server.log import ServerLog
@@ -30,7 +31,7 @@ _STOP_SECONDS = 10.0
 _DYING_SECONDS = 5.0
 _SLOWEST_POLL_SECONDS = 0.25
 _LOADING = 503
-_POLLS_OF_ONE = 8
+_POLLS_OF_LOG = 32
 _POLL_SECONDS = 0.003
 
 
@@ -124,6 +125,7 @@ class LlamaServer:
         try:
             self._guard.add(self._process.pid)
             self._client = self._wait_until_ready()
+            self._check_device()
         except BaseException:
             self.stop()
             raise
@@ -192,6 +194,7 @@ class LlamaServer:
             log = path.open("ab")  # a scenario may start its server again
         except OSError as error:
             raise ServerError(f"the log {path} cannot be written: {error.strerror}") from None
+        gpu = not on_cpu(self.config, self.program.capabilities)
         with log:
             self._log_start = log.tell()  # a scenario may start its server again
             try:
@@ -200,7 +203,7 @@ class LlamaServer:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env=hermetic_environment(os.environ, self._guard.session),
+                    env=hermetic_environment(os.environ, self._guard.session, gpu=gpu),
                     start_new_session=True,
                 )
             except OSError as error:
@@ -215,8 +218,11 @@ class LlamaServer:
                 break
             self.check_alive()
             if client is None:
-                # Descendants cost a walk through all processes; there are some under a launcher.
-                port = self._port(descendants=poll % _POLLS_OF_ONE == 0)
+                # The system lists the connections of all processes, which takes long where there
+                # were many; the log tells as soon as the model is loaded.
+                port = self.log.announced_port(self._log_start)
+                if port is None and poll % _POLLS_OF_LOG == _POLLS_OF_LOG - 1:
+                    port = self._port()
                 client = Client(f"http://127.0.0.1:{port}") if port else None
             if client is not None:
                 missing = self._missing(client, deadline)
@@ -251,17 +257,24 @@ class LlamaServer:
         self._props = props
         return ""
 
-    def _port(self, *, descendants: bool) -> int | None:
-        """The port our own process listens on; the log's word where the system does not tell."""
+    def _check_device(self) -> None:
+        """Raises `ServerError` where a server does not say that it is on the GPU it should be."""
+        device = self.config.device
+        if device is None or device == CPU:
+            return
+        report = offload(self.log.since(self._log_start).text())
+        if missing := not_offloaded(report, device):
+            raise ServerError(f"by the server's log {missing}", detail=self.describe())
+
+    def _port(self) -> int | None:
+        """The port our own process listens on, or one it has started; None where none is told."""
         assert self._process is not None
-        for process in _family(self._process.pid, descendants=descendants):
+        for process in _family(self._process.pid):
             try:
                 # On 127.0.0.1; to list IPv6 too would take as long again.
                 connections = process.net_connections(kind="tcp4")
-            except psutil.NoSuchProcess:
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
                 continue
-            except psutil.AccessDenied:
-                return self.log.announced_port(self._log_start)
             for connection in connections:
                 if connection.status == psutil.CONN_LISTEN:
                     return int(connection.laddr.port)
@@ -292,11 +305,11 @@ def _wait_for_end(process: subprocess.Popen[bytes], seconds: float) -> int | Non
     return returncode
 
 
-def _family(pid: int, *, descendants: bool = True) -> list[psutil.Process]:
+def _family(pid: int) -> list[psutil.Process]:
     """The process and its descendants, the process itself first."""
     try:
         root = psutil.Process(pid)
-        return [root, *(root.children(recursive=True) if descendants else ())]
+        return [root, *root.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
 

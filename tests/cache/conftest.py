@@ -87,6 +87,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         topologies = [t for t in TOPOLOGIES if wanted in ("both", "on" if t.kv_unified else "off")]
         if marked("several_slots"):
             topologies = [t for t in topologies if t.parallel > 1]
+        if marked("alone"):
+            topologies = topologies[:1]
         metafunc.parametrize("topology", topologies, ids=lambda topology: topology.id)
     if "route" in metafunc.fixturenames:
         metafunc.parametrize("route", _routes(metafunc.definition), ids=str)
