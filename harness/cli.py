@@ -16,8 +16,10 @@ from harness import __version__
 from harness.builds.build import examine
 from harness.builds.origin import locate
 from harness.errors import HarnessError, UsageProblem
+from harness.ledger import read
 from harness.models.random_lora import make_random_lora
 from harness.models.synthetic.store import ENCODERS, MODELS, files_of
+from harness.report.memory import page
 from harness.server.config import check_adapter_path
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 4, 130
@@ -70,6 +72,14 @@ def parser() -> argparse.ArgumentParser:
     model.add_argument("--dir", type=Path, help="write it below this directory, not the cache")
     model.set_defaults(run=_model)
 
+    table = commands.add_parser(
+        "by-memory", help="print what each memory kind reused, from ledgers, as Markdown"
+    )
+    table.add_argument(
+        "ledger", nargs="+", type=Path, metavar="LEDGER", help="what --llama-report wrote"
+    )
+    table.set_defaults(run=_by_memory)
+
     lora = commands.add_parser(
         "make-lora", help="write a random LoRA adapter for a model, and print where it is"
     )
@@ -101,6 +111,11 @@ def _model(arguments: argparse.Namespace) -> int:
     files = files_of(arguments.name, arguments.dir)
     scaled = ",".join(f"{files[letter].path}:0" for letter in ("A", "B"))
     print(shlex.join(["--model", str(files["model"].path), "--lora-scaled", scaled]))
+    return 0
+
+
+def _by_memory(arguments: argparse.Namespace) -> int:
+    print(page([read(path) for path in arguments.ledger]), end="")
     return 0
 
 

@@ -18,7 +18,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
+from harness.errors import UsageProblem
+
 SCHEMA = 2
+_WHERE = ("scenario", "configuration", "model", "build")
+"""What tells verdicts apart."""
 
 
 class Verdict(StrEnum):
@@ -177,6 +181,43 @@ class VerdictRow:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A ledger that was read."""
+
+    facts: dict[str, Any]
+    """The first row."""
+    verdicts: tuple[VerdictRow, ...]
+
+
+def read(path: Path) -> Run:
+    """What a ledger says. Raises `UsageProblem` for a file that is none, or not whole."""
+    try:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except OSError as error:
+        raise UsageProblem(f"{path}: {error.strerror}") from None
+    except ValueError:
+        rows = []
+    if not rows or not isinstance(rows[0], dict) or rows[0].get("row") != "run":
+        raise UsageProblem(f"{path} is not a ledger", hint="pytest --llama-report=PATH writes one")
+    if rows[0]["schema"] != SCHEMA:
+        raise UsageProblem(f"{path} is a ledger of schema {rows[0]['schema']}, not {SCHEMA}")
+    if rows[-1]["row"] != "end":
+        raise UsageProblem(f"{path} is not whole", hint="its run was broken off")
+    requests: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    verdicts = []
+    for row in rows:
+        where = tuple(row.get(key, "") for key in _WHERE)
+        if row["row"] == "request":
+            told = {k: v for k, v in row.items() if k not in (*_WHERE, "row", "number")}
+            requests.setdefault(where, []).append(told)
+        elif row["row"] == "verdict":
+            said = {k: v for k, v in row.items() if k != "row"}
+            asked = requests.get(where, [])
+            verdicts.append(VerdictRow.from_json({**said, "requests": asked}))
+    return Run(rows[0], tuple(verdicts))
+
+
 class Ledger:
     """A ledger file being written; every row is on disk when the call returns.
 
@@ -199,12 +240,7 @@ class Ledger:
 
     def add(self, verdict: VerdictRow) -> None:
         """The rows of one scenario: its requests, then the verdict."""
-        where = {
-            "scenario": verdict.scenario,
-            "configuration": verdict.configuration,
-            "model": verdict.model,
-            "build": verdict.build,
-        }
+        where = {key: getattr(verdict, key) for key in _WHERE}
         for number, request in enumerate(verdict.requests, 1):
             self._write({"row": "request", **where, "number": number, **asdict(request)})
         row = verdict.to_json()

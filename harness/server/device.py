@@ -45,7 +45,7 @@ def device_flag(wanted: str, capabilities: Capabilities, program: str) -> str | 
     if first is None:
         has = "; ".join(capabilities.devices) or "none"
         raise UsageProblem(
-            f"--llama-device={wanted}: {program} has no {_GPUS[wanted]} device here; its GPUs: {has}",
+            f"--llama-device={wanted}: {program} has no {_GPUS[wanted]} device here; it has: {has}",
             hint=_hint(wanted),
         )
     return first[1]

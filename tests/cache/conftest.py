@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 import pytest
 
-from harness.models.synthetic.store import DEFAULT, chosen
+from harness.models.synthetic.store import DEFAULT, MODELS, chosen
 from harness.plugin import models
 from harness.prompts import Route
 
 if TYPE_CHECKING:
-    from harness.models.spec import Model
     from harness.plugin import MakeScenario
     from harness.scenario import Scenario
     from harness.server.config import ConfigFields
@@ -48,23 +47,35 @@ ROUTES = (Route.COMPLETION, Route.CHAT)
 
 # With one slot, unified KV is a pool of one either way: what differs, if anything, llama shows.
 _NOT_REPEATED = Topology(1, kv_unified=False)
-_ALONE = Topology(1, kv_unified=True)
+_ONE_SLOT = Topology(1, kv_unified=True)
 
 
-def repeated(
-    model: Model, topology: Topology | None, route: Route | None, routes: Sequence[Route]
-) -> bool:
-    """Whether a scenario that runs on `routes` is repeated for a combination.
+def is_repeated(item: pytest.Item) -> bool:
+    """Whether a scenario is repeated for the model, the slots and the route of a test.
 
-    The first of the generated models, and a real one, have all of them. What another reuses does
-    not depend on the route; one that remembers like an earlier one only has its states to show.
+    The first generated model, and a real one, have all of them. What another one reuses does not
+    depend on the route; one that remembers like an earlier one has nothing but its own states to
+    show; where K and V are of other types, the first of a kind shows it.
     """
-    first, *others = chosen(DEFAULT)
-    if model.oracle is None or model.name == first:
+    callspec = getattr(item, "callspec", None)  # none where nothing is repeated
+    given: Mapping[str, Any] = callspec.params if callspec else {}
+    model = given.get("llama_model")
+    if model is None:
         return True
-    if topology is None or route not in (None, routes[0]):
+    only = item.get_closest_marker("memory")
+    if only and model.memory not in only.args:
         return False
-    return topology != _NOT_REPEATED if model.name in others else topology == _ALONE
+    first, *others = chosen(DEFAULT)
+    if model.name == first:
+        return True
+    topology, route = given.get("topology"), given.get("route")
+    if topology is None or route != _routes(item)[0]:
+        return False
+    if item.get_closest_marker("alone"):
+        return chosen(MODELS[model.name].kind) == (model.name,)
+    if model.name in others:
+        return bool(topology != _NOT_REPEATED)
+    return bool(topology == _ONE_SLOT)
 
 
 class Start(Protocol):
@@ -96,19 +107,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leaves out what is not repeated, and models a scenario means nothing for."""
-    items[:] = [item for item in items if _is_repeated(item)]
-
-
-def _is_repeated(item: pytest.Item) -> bool:
-    callspec = getattr(item, "callspec", None)  # none where nothing is repeated
-    given: Mapping[str, Any] = callspec.params if callspec else {}
-    model = given.get("llama_model")
-    if model is None:
-        return True
-    only = item.get_closest_marker("memory")
-    if only and model.memory not in only.args:
-        return False
-    return repeated(model, given.get("topology"), given.get("route"), _routes(item))
+    items[:] = [item for item in items if is_repeated(item)]
 
 
 def _routes(item: pytest.Item) -> Sequence[Route]:

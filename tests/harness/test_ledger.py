@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from harness.ledger import SCHEMA, ColdRow, Ledger, RequestRow, Verdict, VerdictRow
+from harness.errors import UsageProblem
+from harness.ledger import SCHEMA, ColdRow, Ledger, RequestRow, Verdict, VerdictRow, read
 
 REQUEST = RequestRow(
     step="P again",
@@ -91,3 +94,41 @@ def test_which_verdicts_say_something_about_the_build(verdict: Verdict, reached:
 def test_a_request_without_a_reply_has_no_numbers() -> None:
     assert RequestRow(step="P", route="chat").reuse == "-/-"
     assert REQUEST.reuse == "0/609"
+
+
+def written(tmp_path: Path) -> Path:
+    ledger = Ledger(tmp_path / "ledger.jsonl", {"models": []})
+    ledger.add(VERDICT)
+    ledger.add(replace(VERDICT, model="gemma3", requests=()))
+    ledger.end(0)
+    ledger.close()
+    return ledger.path
+
+
+def test_a_ledger_is_read_as_it_was_written(tmp_path: Path) -> None:
+    run = read(written(tmp_path))
+    assert run.verdicts == (VERDICT, replace(VERDICT, model="gemma3", requests=()))
+    assert run.facts["models"] == []
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda text: "", "is not a ledger"),
+        (lambda text: "[1]\n", "is not a ledger"),
+        (lambda text: text[:-20], "is not a ledger"),
+        (lambda text: text.rpartition('{"row": "end"')[0], "is not whole"),
+        (lambda text: text.replace('"schema": 2', '"schema": 1'), "of schema 1, not 2"),
+    ],
+    ids=["empty", "other", "cut", "no_end", "schema"],
+)
+def test_what_cannot_be_read_is_one_line(
+    tmp_path: Path, damage: Callable[[str], str], words: str
+) -> None:
+    path = written(tmp_path)
+    path.write_text(damage(path.read_text()))
+    with pytest.raises(UsageProblem, match=words) as problem:
+        read(path)
+    assert "\n" not in str(problem.value)
+    with pytest.raises(UsageProblem, match="No such file"):
+        read(tmp_path / "nowhere")

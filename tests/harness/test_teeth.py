@@ -17,7 +17,7 @@ from harness.builds.build import Build
 from harness.expect import Kind
 from harness.known_bugs import Case, find, load
 from harness.ledger import Verdict
-from harness.memory import Memory
+from harness.models.synthetic.store import MODELS
 from tests.harness.fronts.faults import FAULTS, NONE
 from tests.harness.fronts.trial import run, write_front
 from tests.harness.teeth import FAMILIES
@@ -27,7 +27,14 @@ ROWS = [
     pytest.param(
         family,
         row,
-        id=f"{family.name.removeprefix('test_')}-{row.fault}-{row.configuration or 'slow'}",
+        id="-".join(
+            (
+                family.name.removeprefix("test_"),
+                row.fault,
+                row.configuration or "slow",
+                *([row.model] if row.model != "llama" else []),
+            )
+        ),
         marks=[] if row.configuration else [pytest.mark.slow],
     )
     for family in FAMILIES
@@ -48,7 +55,14 @@ def test_fault_shows_just_so(
     if any(row.known_bug) and not _is_known(row, llama_build):
         pytest.skip("this fault is a real server's own, and this build is not known to have it")
     front = write_front(tmp_path, real=real_server, fault=row.fault)
-    trial = run(front, family.name, row.configuration, only=row.only, options=row.options)
+    trial = run(
+        front,
+        family.name,
+        row.configuration,
+        model=row.model,
+        only=row.only,
+        options=row.options,
+    )
     shown = trial.outcomes
     assert {name.partition("-")[0] for name in shown} == family.run_in(row), trial.output
     assert shown == {name: _outcome(row.expected(name)) for name in shown}
@@ -86,8 +100,8 @@ def _is_known(row: Row, build: Build) -> bool:
     case = Case(
         scenario=scenario,
         configuration=configuration,
-        model="llama",
-        memory=Memory.DENSE,
+        model=row.model,
+        memory=MODELS[row.model].memory,
         commit=build.capabilities.commit,
         number=build.number,
     )

@@ -32,6 +32,8 @@ class Turn:
 class Fault:
     """Where a front deviates from a llama-server that does all right; by default, nowhere."""
 
+    moves_states: bool = False
+    """`--cache-reuse` reaches the real server, whatever its memory."""
     one_server: bool = False
     """All settings are served by one real llama-server, and requests are sent on as they are."""
     command_line: Callable[[CommandLine], CommandLine] = lambda line: line
@@ -236,6 +238,7 @@ FAULTS: Mapping[str, Fault] = {
     "no_prompt_cache": Fault(command_line=_no_prompt_cache),
     "carries_state_over": Fault(command_line=_slot_files, before=_bring_the_last_state),
     "ignores_adapters_in_cache": Fault(one_server=True),
+    "moves_states": Fault(moves_states=True),
     "kills_at_the_third": Fault(before=_kill_at_the_third),
     "hangs": Fault(reply=_none_to_the_third),
     "refuses": Fault(reply=_refusal_of_the_third),
@@ -261,6 +264,6 @@ FAULTS: Mapping[str, Fault] = {
 }
 """Every fault by its name.
 
-`ignores_adapters_in_cache`, `looks_in_the_slot_only` and `embeds_in_the_slot` are the real server's
-own behaviour.
+`ignores_adapters_in_cache`, `looks_in_the_slot_only`, `embeds_in_the_slot` and `moves_states` are
+the real server's own behaviour.
 """

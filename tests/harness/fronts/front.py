@@ -6,6 +6,7 @@ As long as it has no fault it behaves as a llama-server would that does all righ
   its own behind it, with those scales server-wide and no `lora` field in what is sent on;
 - with one slot it looks into its prompt cache for every request, however good the slot: a real one
   does where no slot is ever similar enough;
+- it leaves states where they are: `--cache-reuse` does nothing;
 - it knows of every slot file what it is, and restores none that is not (`slot_files.py`).
 """
 
@@ -53,6 +54,8 @@ def main(*, real: str, fault: str) -> NoReturn:
 
 def _command_line(arguments: Sequence[str], fault: Fault) -> CommandLine:
     line = CommandLine.parse(arguments)
+    if not fault.moves_states:
+        line = line.without("--cache-reuse")
     if line.prompt_cache and line.parallel == 1 and not fault.one_server:
         line = line.replaced("--slot-prompt-similarity", "1")
     return fault.command_line(line)

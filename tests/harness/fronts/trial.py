@@ -54,10 +54,13 @@ def run(
     family: str,
     configuration: str,
     *,
+    model: str = "llama",
     only: Sequence[str] = (),
     options: Sequence[str] = (),
 ) -> Trial:
     """Runs the scenarios of a file in one configuration: all, or `only` some test functions.
+
+    `model` is a generated one.
 
     `family` is the file's name in `tests/cache`, without its suffix. The configuration is
     `np1-kvu-completion`, or empty for a scenario that has none.
@@ -69,7 +72,7 @@ def run(
         *([f"{file}::{function}" for function in only] or [file, "-m", "not slow"]),
         *("-k", configuration),
         *(f"--basetemp={front.with_name('scenarios')}", f"--llama-bin={front}"),
-        *(f"--llama-report={ledger}", *options),
+        *(f"--llama-report={ledger}", f"--llama-memory={model}", *options),
     ]
     # The run that this is a part of must not tell it anything.
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}

@@ -1,5 +1,19 @@
 """What each fault does to each scenario, worked out before it is run."""
 
-from tests.harness.teeth import accounting, lora, probes, slot_files
+from tests.harness.teeth import (
+    accounting,
+    cache_types,
+    checkpoints,
+    lora,
+    probes,
+    slot_files,
+)
 
-FAMILIES = (lora.FAMILY, probes.FAMILY, slot_files.FAMILY, accounting.FAMILY)
+FAMILIES = (
+    lora.FAMILY,
+    probes.FAMILY,
+    slot_files.FAMILY,
+    accounting.FAMILY,
+    checkpoints.FAMILY,
+    cache_types.FAMILY,
+)

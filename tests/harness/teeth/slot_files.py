@@ -20,6 +20,7 @@ from tests.harness.teeth.table import (
 )
 
 RESTART = "test_restart"
+REPEAT = "test_same_prompt_after_restart"
 TWO = "test_two_conversations"
 OTHERS = "test_other_slots_stay"
 IDLE = "test_idle_slot"
@@ -43,6 +44,7 @@ NEXT_TURN = lost("P, next turn")
 
 LESS_CLAIMED: Signatures = {
     **dict.fromkeys((RESTART, EMPTY, SAME_ADAPTER, IDLE, *REFUSED), NEXT_TURN),
+    REPEAT: lost("P again"),
     TWO: lost("P, next turn", "Q, next turn"),
     OTHERS: lost("P, next turn", *(f"R in {slot}, next turn" for slot in (1, 2, 3))),
 }
@@ -50,6 +52,7 @@ LESS_CLAIMED: Signatures = {
 MORE_CLAIMED: Signatures = {
     **dict.fromkeys((RESTART, EMPTY, SAME_ADAPTER), stale("P", "P, next turn")),
     **dict.fromkeys(REFUSED, stale("P", "P, next turn", "P at first")),
+    REPEAT: stale("P"),
     TWO: stale("P", "Q", "P, next turn", "Q, next turn"),
     # R's next turn is then in the first slot, and might be in the others.
     OTHERS: stale("R", "P", "Q", "P, next turn", "R in 1, next turn"),
@@ -65,6 +68,7 @@ MORE_CLAIMED: Signatures = {
 
 NOTHING_RESTORED: Signatures = {
     RESTART: NEXT_TURN,
+    REPEAT: lost("P again"),
     TWO: lost("P, next turn", "Q, next turn"),
     SAME_ADAPTER: NEXT_TURN,
 }
@@ -72,6 +76,7 @@ NOTHING_RESTORED: Signatures = {
 # A request that names no slot finds its state next door.
 RESTORED_NEXT_DOOR: Signatures = {
     f"{RESTART}-id_slot": NEXT_TURN,
+    REPEAT: lost("P again"),
     TWO: lost("P, next turn", "Q, next turn"),
     # R comes to where P and R were.
     OTHERS: lost("P, next turn", "R in 1, next turn", "R in 3, next turn"),
@@ -104,7 +109,7 @@ POISONED: Signatures = dict.fromkeys(REFUSED, wrong("P, next turn"))
 
 # A restore that tells the truth then contradicts the save. What was changed has no numbers.
 SAVES_MISREPORTED: Signatures = {
-    **dict.fromkeys((RESTART, SAME_ADAPTER, OTHER_ADAPTER), accounting("save", "restore")),
+    **dict.fromkeys((RESTART, REPEAT, SAME_ADAPTER, OTHER_ADAPTER), accounting("save", "restore")),
     **dict.fromkeys(CHANGED, accounting("save")),
     TWO: accounting("save P", "save Q", "restore P", "restore Q"),
     DAMAGED: accounting("save R"),
@@ -115,7 +120,7 @@ ANOTHER_ANSWERED: Signatures = {KV: wrong("Q")}
 
 # A file that was changed has no numbers to keep to.
 MISREPORTED: Signatures = {
-    **dict.fromkeys((RESTART, SAME_ADAPTER, OTHER_ADAPTER), accounting("restore")),
+    **dict.fromkeys((RESTART, REPEAT, SAME_ADAPTER, OTHER_ADAPTER), accounting("restore")),
     TWO: accounting("restore P", "restore Q"),
 }
 

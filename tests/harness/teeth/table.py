@@ -11,6 +11,8 @@ from types import ModuleType
 import pytest
 
 from harness.expect import Kind
+from harness.memory import Memory
+from harness.models.synthetic.store import MODELS
 from harness.prompts import Route
 from tests.cache.conftest import ROUTES
 
@@ -52,6 +54,8 @@ class Row:
 
     On a build that is not known to have it, the row says nothing.
     """
+    model: str = "llama"
+    """The generated model it is run with."""
 
     def expected(self, name: str) -> Signature:
         """What one scenario shows; nothing where it must hold."""
@@ -89,14 +93,19 @@ class Family:
         if row.only:
             return set(row.only)
         return {
-            name for name, function in self.functions.items() if _runs(function, row.configuration)
+            name
+            for name, function in self.functions.items()
+            if _runs(function, row.configuration, MODELS[row.model].memory)
         }
 
 
-def _runs(function: Callable[..., None], configuration: str) -> bool:
-    """Whether a test function is repeated for a configuration."""
-    marks: list[pytest.Mark] = getattr(function, "pytestmark", [])
-    named = {mark.name: mark for mark in marks}
+def _runs(function: Callable[..., None], configuration: str, memory: Memory) -> bool:
+    """Whether a test function is repeated for a configuration, with models of a memory kind."""
+    of_module = getattr(inspect.getmodule(function), "pytestmark", [])
+    marks = [mark.mark for mark in of_module] + getattr(function, "pytestmark", [])
+    named: dict[str, pytest.Mark] = {mark.name: mark for mark in marks}
+    if "memory" in named and memory not in named["memory"].args:
+        return False
     if "slow" in named or ("several_slots" in named and configuration.startswith("np1-")):
         return False
     routes = named["routes"].args if "routes" in named else ROUTES

@@ -1,0 +1,29 @@
+"""What faults do to the scenarios of `test_cache_types.py`."""
+
+from __future__ import annotations
+
+from tests.cache import test_cache_types
+from tests.harness.teeth.table import ONE_SLOT, Family, Row, Signatures, lost, stale, wrong
+
+PROMPT_CACHE = "test_through_the_prompt_cache"
+SLOT_FILE = "test_through_a_slot_file"
+
+LESS_CLAIMED: Signatures = {
+    PROMPT_CACHE: lost("P, next turn", "P, another end"),
+    SLOT_FILE: lost("P, next turn"),
+}
+
+MORE_CLAIMED: Signatures = {
+    PROMPT_CACHE: stale("P", "Q", "P, next turn", "P, another end"),
+    SLOT_FILE: stale("P", "P, next turn"),
+}
+
+ANOTHER_ANSWERED: Signatures = {PROMPT_CACHE: wrong("Q", "P, next turn", "P, another end")}
+
+TABLE = (
+    Row("claims_less", ONE_SLOT, LESS_CLAIMED),
+    Row("claims_more", ONE_SLOT, MORE_CLAIMED),
+    Row("answers_another", ONE_SLOT, ANOTHER_ANSWERED, (PROMPT_CACHE,)),
+)
+
+FAMILY = Family(test_cache_types, TABLE)
