@@ -129,7 +129,7 @@ class Bench:
             self._reference = None
 
     def _defaults(self) -> ServerConfig:
-        """Where cached and cold runs differ least: one thread, no flash attention."""
+        """Where cached and cold runs differ least: one thread, no flash attention, KV as usual."""
         return ServerConfig(
             model=self.model.file.path,
             threads=1,
@@ -138,6 +138,8 @@ class Bench:
             ubatch_size=_UBATCH if self.model.memory.rewinds else _UBATCH_WITH_CHECKPOINTS,
             ctx_size=_CTX_SIZE,
             flash_attn="off",
+            cache_type_k="f16",
+            cache_type_v="f16",
             device=self.device,
             gpu_layers=None if self.device in (None, CPU) else _ALL_LAYERS,
         )

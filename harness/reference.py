@@ -32,6 +32,8 @@ def reference_config(config: ServerConfig, model: Model) -> ServerConfig:
         kv_unified=None,
         cache_idle_slots=None,
         cache_reuse=None,
+        ctx_checkpoints=None,
+        checkpoint_min_step=None,
         embeddings=None,
         slot_save_path=None,
         slot_prompt_similarity=None,

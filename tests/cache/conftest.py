@@ -14,6 +14,7 @@ from harness.plugin import models
 from harness.prompts import Route
 
 if TYPE_CHECKING:
+    from harness.models.spec import Model
     from harness.plugin import MakeScenario
     from harness.scenario import Scenario
     from harness.server.config import ConfigFields
@@ -45,10 +46,6 @@ TOPOLOGIES = tuple(Topology(parallel, unified) for parallel in (1, 4) for unifie
 
 ROUTES = (Route.COMPLETION, Route.CHAT)
 
-# With one slot, unified KV is a pool of one either way: what differs, if anything, llama shows.
-_NOT_REPEATED = Topology(1, kv_unified=False)
-_ONE_SLOT = Topology(1, kv_unified=True)
-
 
 def is_repeated(item: pytest.Item) -> bool:
     """Whether a scenario is repeated for the model, the slots and the route of a test.
@@ -57,25 +54,29 @@ def is_repeated(item: pytest.Item) -> bool:
     depend on the route; one that remembers like an earlier one has nothing but its own states to
     show; where K and V are of other types, the first of a kind shows it.
     """
+    found = models(item.config)
+    if not found or "llama_scenario" not in getattr(item, "fixturenames", ()):
+        return True
     callspec = getattr(item, "callspec", None)  # none where nothing is repeated
     given: Mapping[str, Any] = callspec.params if callspec else {}
-    model = given.get("llama_model")
-    if model is None:
-        return True
+    model: Model = given.get("llama_model", found[0])
     only = item.get_closest_marker("memory")
     if only and model.memory not in only.args:
         return False
     first, *others = chosen(DEFAULT)
-    if model.name == first:
+    if model.oracle is None or model.name == first:
         return True
+    if item.get_closest_marker("one_a_memory") and model.name not in others:
+        return False
     topology, route = given.get("topology"), given.get("route")
     if topology is None or route != _routes(item)[0]:
         return False
     if item.get_closest_marker("alone"):
         return chosen(MODELS[model.name].kind) == (model.name,)
-    if model.name in others:
-        return bool(topology != _NOT_REPEATED)
-    return bool(topology == _ONE_SLOT)
+    # One slot has a pool of its own either way: what differs, if anything, the first model shows.
+    if topology.parallel == 1:
+        return bool(topology == _topologies(item.config)[0])
+    return model.name in others
 
 
 class Start(Protocol):
@@ -94,8 +95,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         ids = [model.name for model in found]
         metafunc.parametrize("llama_model", found, ids=ids, indirect=True, scope="session")
     if "topology" in metafunc.fixturenames:
-        wanted = metafunc.config.getoption("--llama-kv-unified")
-        topologies = [t for t in TOPOLOGIES if wanted in ("both", "on" if t.kv_unified else "off")]
+        topologies = _topologies(metafunc.config)
         if marked("several_slots"):
             topologies = [t for t in topologies if t.parallel > 1]
         if marked("alone"):
@@ -108,6 +108,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leaves out what is not repeated, and models a scenario means nothing for."""
     items[:] = [item for item in items if is_repeated(item)]
+
+
+def _topologies(config: pytest.Config) -> list[Topology]:
+    """Those within `--llama-kv-unified`, the simplest first."""
+    wanted = config.getoption("--llama-kv-unified")
+    return [t for t in TOPOLOGIES if wanted in ("both", "on" if t.kv_unified else "off")]
 
 
 def _routes(item: pytest.Item) -> Sequence[Route]:

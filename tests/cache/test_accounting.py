@@ -14,7 +14,9 @@ from harness.history import common_prefix
 from harness.prompts import Prompt, Route, prose
 from tests.cache.conftest import Start
 
-P, Q = prose("P", 600), prose("Q", 600)
+pytestmark = [pytest.mark.one_a_memory]
+
+P, Q = prose("P", 400), prose("Q", 400)
 TAIL = " and then?"
 
 EVERY_ROUTE = pytest.mark.routes(*Route)
@@ -40,7 +42,7 @@ def test_not_to_be_cached(start: Start) -> None:
 @pytest.mark.parametrize("where", ["front", "middle", "end"])
 def test_changed_token(start: Start, where: str) -> None:
     """Exactly what stands before the change is kept: a date in a system prompt, an edited turn."""
-    at = {"front": 20, "middle": 300, "end": 598}[where]
+    at = {"front": 20, "middle": 200, "end": 398}[where]
     changed = Prompt((P.text[:at] + "?" + P.text[at + 1 :],))
     with start() as s:
         kept = common_prefix(s.tokens(P), s.tokens(changed))

@@ -16,8 +16,8 @@ from harness.prompts import Prompt, prose
 from harness.scenario import NO_FIELD, Lora
 from tests.cache.conftest import Start
 
-P = prose("P", 600)
-Q = prose("Q", 600)
+P = prose("P", 400)
+Q = prose("Q", 400)
 TAIL = " and then?"
 
 GLASS = Prompt(("Look in thy glass and tell the face thou viewest. " * 15,))

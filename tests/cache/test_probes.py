@@ -23,6 +23,8 @@ from tests.cache.conftest import SIMILAR, Start
 if TYPE_CHECKING:
     from harness.scenario import Scenario
 
+pytestmark = [pytest.mark.one_a_memory]  # it is about which slot is used
+
 WHOLE = 0.9
 """A conversation of which more than this is shared goes on; the end may be tokenized otherwise."""
 KEPT = 0.5

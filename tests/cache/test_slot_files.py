@@ -38,6 +38,10 @@ TEXT_ONLY = pytest.mark.routes(Route.COMPLETION)
 """A file is the same file, whichever route filled the slot."""
 
 
+CHANGED_FILES = pytest.mark.one_a_memory
+"""Whether a file is taken is a matter of its form, not of what is in it."""
+
+
 @pytest.fixture
 def start_with_files(start: Start, slot_directory: Path) -> Start:
     """Scenarios with slot files and, unless they say otherwise, no prompt cache."""
@@ -170,6 +174,7 @@ def test_other_adapter_than_saved(start_with_files: Start, live: bool, lora: Lor
 
 
 @TEXT_ONLY
+@CHANGED_FILES
 @pytest.mark.parametrize("damage", NOTICEABLE)
 def test_damaged_file(start_with_files: Start, topology: Topology, damage: str) -> None:
     """A file that is not whole."""
@@ -181,6 +186,7 @@ def test_damaged_file(start_with_files: Start, topology: Topology, damage: str) 
 
 
 @TEXT_ONLY
+@CHANGED_FILES
 def test_file_of_another_model(start_with_files: Start, topology: Topology) -> None:
     """A file of a server with a model of other layers."""
     with start_with_files() as s:
@@ -189,6 +195,7 @@ def test_file_of_another_model(start_with_files: Start, topology: Topology) -> N
 
 
 @TEXT_ONLY
+@CHANGED_FILES
 @pytest.mark.memory(Memory.DENSE, Memory.SWA, Memory.HYBRID)
 def test_file_of_another_cache_type(start_with_files: Start, topology: Topology) -> None:
     """A file of a server with another type of K and V."""
@@ -198,6 +205,7 @@ def test_file_of_another_cache_type(start_with_files: Start, topology: Topology)
 
 
 @TEXT_ONLY
+@CHANGED_FILES
 def test_file_of_a_larger_context(start_with_files: Start, topology: Topology) -> None:
     """A file with more tokens than the slot has room for."""
     context = 768 * topology.parallel
@@ -235,6 +243,7 @@ def restoring(file: str) -> Callable[[Client, float], object]:
 
 
 @TEXT_ONLY
+@CHANGED_FILES
 @pytest.mark.parametrize("asked", ["original", "changed"])
 def test_changed_token(start_with_files: Start, asked: str) -> None:
     """A file that says of one token that it is another, which its KV was not computed from.
@@ -269,6 +278,7 @@ def differs_by_one(s: Scenario, changed: Prompt) -> bool:
 
 
 @TEXT_ONLY
+@CHANGED_FILES
 def test_changed_kv(start_with_files: Start, topology: Topology) -> None:
     """A bit of the KV is another: what is computed from it is wrong, and nobody can tell.
 

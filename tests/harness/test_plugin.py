@@ -21,6 +21,7 @@ from tests.cache.test_lora import FOX, GLASS
 
 ROOT = Path(__file__).parents[2]
 NP1 = "np1-kvu-completion"
+LLAMA = "--llama-memory=llama"
 WORKERS = pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["plain", "n2"])
 
 SCENARIO = """
@@ -93,7 +94,8 @@ def test_known_bugs_are_expected_on_the_projects_own_server(
         pytest.skip("known bugs are recorded for the wheel")
     ledger, junit = tmp_path / "ledger.jsonl", tmp_path / "junit.xml"
     done = suite(
-        "-k", f"article and {NP1}", f"--llama-report={ledger}", f"--junitxml={junit}", *workers
+        *("-k", f"article and {NP1}", LLAMA),
+        *(f"--llama-report={ledger}", f"--junitxml={junit}", *workers),
     )
     assert done.returncode == 0, done.stdout
     assert "2 xfailed" in done.stdout
@@ -117,7 +119,7 @@ def test_known_bugs_are_expected_on_the_projects_own_server(
 
 def test_what_fails_fails_on_a_server_a_person_passed(llama_build: Build, tmp_path: Path) -> None:
     binary, keep = f"--llama-bin={llama_build.origin.path}", tmp_path / "keep"
-    done = suite("-k", f"article and {NP1}-wide0", binary, f"--llama-keep={keep}")
+    done = suite("-k", f"article and {NP1}-wide0", LLAMA, binary, f"--llama-keep={keep}")
     assert done.returncode == 1
     glass = len(GLASS.text) + 1
     tail = glass + len("And then")
@@ -243,7 +245,7 @@ def test_a_flag_the_build_lacks_is_unsupported(llama_build: Build, tmp_path: Pat
         f"--help) {llama_build.origin.path} --help | grep -v -e --kv-unified;;\n"
         f'*) exec {llama_build.origin.path} "$@";;\nesac\n',
     )
-    done = suite("-k", f"article and {NP1}", f"--llama-bin={old}")
+    done = suite("-k", f"article and {NP1}", LLAMA, f"--llama-bin={old}")
     assert done.returncode == 5
     assert "unsupported: 2 configurations: the build has no --kv-unified" in done.stdout
 
@@ -396,7 +398,7 @@ def test_two_builds_side_by_side(
 ) -> None:
     wrapped = executable(tmp_path / "other", f'#!/bin/sh\nexec {llama_build.origin.path} "$@"\n')
     binaries = [f"--llama-bin={path}" for path in (llama_build.origin.path, wrapped)]
-    done = suite("-k", f"same_slot and {NP1}", *binaries, *workers)
+    done = suite("-k", f"same_slot and {NP1}", LLAMA, *binaries, *workers)
     assert done.returncode == 0, done.stdout
     assert "scenarios: 2 holds" in done.stdout
     assert done.stdout.count("test_lora.py::test_other_adapter_in_the_same_slot ") == 2
@@ -404,9 +406,8 @@ def test_two_builds_side_by_side(
 
 @pytest.mark.parametrize(("unified", "count"), [("on", 2), ("off", 2), ("both", 4)])
 def test_unified_kv_can_be_chosen(unified: str, count: int) -> None:
-    done = suite(
-        "--collect-only", "-q", "-k", "same_slot and completion", f"--llama-kv-unified={unified}"
-    )
+    choice = f"--llama-kv-unified={unified}"
+    done = suite("--collect-only", "-q", "-k", "same_slot and completion", LLAMA, choice)
     ids = [line for line in done.stdout.splitlines() if "::" in line]
     assert len(ids) == count
     assert all(("-kvu-" in line) == (unified == "on") for line in ids) or unified == "both"
@@ -421,7 +422,7 @@ def test_a_users_own_model_is_judged_like_the_generated_one(
     options += [f"--llama-lora={adapter.path}" for adapter in model.adapters.values()]
     options += [f"--llama-bin={llama_build.origin.path}", "-k", NP1, "-m", "not slow"]
     judged = suite(*options, f"--llama-report={tmp_path}/judged")
-    by_cell = suite(*options[3:], f"--llama-report={tmp_path}/by_cell")
+    by_cell = suite(*options[3:], LLAMA, f"--llama-report={tmp_path}/by_cell")
     assert "answers judged by: cold runs" in judged.stdout
     assert "answers judged by: cell and cold runs" in by_cell.stdout
     found = [
@@ -515,4 +516,4 @@ def test_help_and_readme_list_the_same_options() -> None:
     told = set(re.findall(r"(--(?:llama-|known-)[a-z-]+)=", done.stdout))
     readme = set(re.findall(r"`(--(?:llama-|known-)[a-z-]+)=", (ROOT / "README.md").read_text()))
     assert told == readme
-    assert len(told) == 10
+    assert len(told) == 12

@@ -72,7 +72,7 @@ def run(
         *([f"{file}::{function}" for function in only] or [file, "-m", "not slow"]),
         *("-k", configuration),
         *(f"--basetemp={front.with_name('scenarios')}", f"--llama-bin={front}"),
-        *(f"--llama-report={ledger}", f"--llama-memory={model}", *options),
+        *(f"--llama-report={ledger}", f"--llama-memory={model}", "--llama-device=cpu", *options),
     ]
     # The run that this is a part of must not tell it anything.
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}

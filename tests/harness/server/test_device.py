@@ -112,7 +112,7 @@ def test_scenarios_hold_on_a_gpu(real_server: Path) -> None:
     done = suite(f"--llama-bin={real_server}", identical)
     assert done.returncode == pytest.ExitCode.OK, done.stdout + done.stderr
     assert "scenarios: 1 holds" in done.stdout
-    assert "600/1" in done.stdout
+    assert "400/1" in done.stdout
     assert re.search(r"answers on \w+: 2 judged, .* control: noise \d", done.stdout)
 
 

@@ -18,12 +18,15 @@ MORE_CLAIMED: Signatures = {
     SLOT_FILE: stale("P", "P, next turn"),
 }
 
-ANOTHER_ANSWERED: Signatures = {PROMPT_CACHE: wrong("Q", "P, next turn", "P, another end")}
+TEXT_REWRITTEN: Signatures = {
+    PROMPT_CACHE: wrong("P", "Q", "P, next turn", "P, another end"),
+    SLOT_FILE: wrong("P", "P, next turn"),
+}
 
 TABLE = (
     Row("claims_less", ONE_SLOT, LESS_CLAIMED),
     Row("claims_more", ONE_SLOT, MORE_CLAIMED),
-    Row("answers_another", ONE_SLOT, ANOTHER_ANSWERED, (PROMPT_CACHE,)),
+    Row("rewrites_text", ONE_SLOT, TEXT_REWRITTEN),
 )
 
 FAMILY = Family(test_cache_types, TABLE)

@@ -49,11 +49,12 @@ MORE_CLAIMED: Signatures = {
 ANOTHER_ANSWERED: Signatures = {
     FORK: wrong("other", "one again"),
     WINDOW: wrong("other"),
-    APPEND: wrong("turn 2", "turn 3", "turn 4") | lost("turn 3", "turn 4"),
     REPEATS: wrong("another", "fourth"),
     FIRST: wrong("turn 2", "turn 3", "turn 1 again") | lost("turn 3"),
     EDITED: wrong("turn 2", "turn 3", "edited"),
 }
+
+TEXT_REWRITTEN: Signatures = {APPEND: wrong("turn 1", "turn 2", "turn 3", "turn 4")}
 
 NO_PROMPT_CACHE: Signatures = {FORK: lost("one again"), REPEATS: lost("fourth")}
 
@@ -62,7 +63,8 @@ STATES_MOVED: Signatures = {REMOVED: stale("without its middle") | wrong("withou
 TABLE = (
     Row("claims_less", ONE_SLOT, LESS_CLAIMED),
     Row("claims_more", ONE_SLOT, MORE_CLAIMED),
-    Row("answers_another", ONE_SLOT, ANOTHER_ANSWERED),
+    Row("answers_another", ONE_SLOT, ANOTHER_ANSWERED, (FORK, WINDOW, REPEATS, FIRST)),
+    Row("rewrites_text", ONE_SLOT, TEXT_REWRITTEN, (APPEND,)),
     Row("no_prompt_cache", ONE_SLOT, NO_PROMPT_CACHE),
     Row("claims_less", ONE_SLOT_CHAT, LESS_CLAIMED),
     Row("claims_more", ONE_SLOT_CHAT, MORE_CLAIMED),

@@ -106,7 +106,8 @@ def _runs(function: Callable[..., None], configuration: str, memory: Memory) -> 
     named: dict[str, pytest.Mark] = {mark.name: mark for mark in marks}
     if "memory" in named and memory not in named["memory"].args:
         return False
-    if "slow" in named or ("several_slots" in named and configuration.startswith("np1-")):
+    alone = configuration.startswith("np1-")
+    if "slow" in named or ("several_slots" in named and alone) or ("alone" in named and not alone):
         return False
     routes = named["routes"].args if "routes" in named else ROUTES
     return Route(configuration.rpartition("-")[2]) in routes
