@@ -128,6 +128,6 @@ def _told(request: RequestRow) -> bool:
 
 
 def _text(request: RequestRow) -> str:
-    words = [_WORDS.get(kind, kind) for kind, _ in request.failures]
+    words = dict.fromkeys(_WORDS.get(kind, kind) for kind, _ in request.failures)
     reuse = f"{request.cache_n}/{request.possible}" if request.cache_n is not None else ""
     return " ".join(filter(None, [reuse, *(f"**{word}**" for word in words)]))

@@ -580,4 +580,4 @@ def test_an_answer_that_is_too_short(make: Make, monkeypatch: pytest.MonkeyPatch
     scenario = make()
     with pytest.raises((ScenarioFailed, ReferenceTrouble)), scenario as s:
         s.ask("P", prompt, lora=NO_FIELD)
-    assert scenario.signature() == ("P: accounting",)
+    assert "P: accounting" in scenario.signature()
