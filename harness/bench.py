@@ -25,8 +25,8 @@ from harness.server.guard import Guard
 from harness.server.process import LlamaServer, Program
 
 _CTX_SIZE = 8192
-# The smaller a micro-batch, the more of a short prompt can memory that cannot rewind be held to.
 _ALL_LAYERS = 999
+# The smaller a micro-batch, the more of a short prompt can memory that cannot rewind be held to.
 _UBATCH, _UBATCH_WITH_CHECKPOINTS = 512, 64
 
 
@@ -107,6 +107,12 @@ class Bench:
         given = user_flags(self.extra_args, capabilities)
         words = given.get(capabilities.spellings("--ubatch-size")[0], ())
         return int(words[-1]) if words and words[-1].isdecimal() else config.ubatch_size or _UBATCH
+
+    def says(self, flag: str) -> bool:
+        """Whether the user's own arguments give this flag."""
+        capabilities = self.program.capabilities
+        given = user_flags(self.extra_args, capabilities)
+        return capabilities.spellings(flag)[0] in given
 
     def reference(self, config: ServerConfig) -> Reference:
         """Cold runs for a scenario with this configuration. The last one's server is kept."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from harness.memory import Memory, Past, promised
+from harness.memory import Checkpoints, Memory, promise
 from harness.setting import Setting
 
 
@@ -15,11 +15,12 @@ class State:
 
     tokens: tuple[int, ...] = field(repr=False)
     setting: Setting
-    past: Past = field(default_factory=lambda: Past(prompt=0))
-    """Where it can be resumed."""
+    checkpoints: Checkpoints | None = None
+    """None where nothing is known of any."""
 
 
-_NOTHING = State((), Setting())
+NOTHING = State((), Setting())
+"""What is in a slot that was never used."""
 
 
 @dataclass(slots=True)
@@ -87,13 +88,13 @@ class History:
         Where a slot is asked for, and there is no prompt cache to bring anything to it, those that
         this slot has.
         """
-        only = None if slot is None or self.prompt_cache else self._in_slot.get(slot, _NOTHING)
+        only = None if slot is None or self.prompt_cache else self._in_slot.get(slot, NOTHING)
         return max(
             (
-                promised(
+                promise(
                     common_prefix(prompt, state.tokens),
                     len(prompt),
-                    state.past,
+                    state.checkpoints,
                     memory=memory,
                     ubatch=ubatch,
                 )
@@ -110,12 +111,13 @@ class History:
 
 def _outgrown(old: State, new: State) -> State:
     """The old state, which is no longer there by itself where the new one goes on from it."""
-    prompt = old.tokens[: old.past.prompt]
-    if old.setting != new.setting or len(new.tokens) <= len(old.tokens):
+    if old.checkpoints is None or old.setting != new.setting or len(new.tokens) <= len(old.tokens):
         return old
-    if new.tokens[: len(prompt)] != prompt:
+    prompt = old.checkpoints.prompt_tokens
+    if new.tokens[:prompt] != old.tokens[:prompt]:
         return old
-    return replace(old, past=replace(old.past, grown=True))
+    left = replace(old.checkpoints, grown=True) if old.checkpoints.kept else None
+    return replace(old, checkpoints=left)
 
 
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:

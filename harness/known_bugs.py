@@ -13,6 +13,7 @@ from harness.errors import HarnessError, UsageProblem
 from harness.expect import Kind
 from harness.ledger import Verdict
 from harness.memory import Memory
+from harness.models.synthetic.store import MODELS
 
 _BUG_KEYS = {"issue", "what", "commits", "builds", "where"}
 _WHERE_KEYS = {"scenario", "configurations", "models", "fails"}
@@ -97,7 +98,7 @@ def _known_bug(bug: dict[str, Any], where: dict[str, Any]) -> KnownBug:
         what=_text(bug["what"]),
         scenario=_text(where["scenario"]),
         configurations=_texts(where["configurations"]),
-        models=_texts(where["models"]) if "models" in where else (),
+        models=_models(where["models"]) if "models" in where else (),
         signature=tuple(sorted(_entry(text) for text in _texts(where["fails"]))),
         commits=_texts(bug["commits"]),
         builds=_range(bug.get("builds")),
@@ -114,6 +115,13 @@ def _texts(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not value:
         raise ValueError(f"{value!r} is not a list of texts")
     return tuple(_text(item) for item in value)
+
+
+def _models(value: object) -> tuple[str, ...]:
+    names = _texts(value)
+    if unknown := set(names) - {*MODELS, *Memory}:
+        raise ValueError(f"no such models or kinds of memory: {sorted(unknown)}")
+    return names
 
 
 def find(bugs: Iterable[KnownBug], case: Case) -> KnownBug | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -193,29 +194,41 @@ class Run:
 def read(path: Path) -> Run:
     """What a ledger says. Raises `UsageProblem` for a file that is none, or not whole."""
     try:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
         raise UsageProblem(f"{path}: {error.strerror}") from None
-    except ValueError:
-        rows = []
-    if not rows or not isinstance(rows[0], dict) or rows[0].get("row") != "run":
+    first = _row(lines[0]) if lines else {}
+    if first.get("row") != "run":
         raise UsageProblem(f"{path} is not a ledger", hint="pytest --llama-report=PATH writes one")
-    if rows[0]["schema"] != SCHEMA:
-        raise UsageProblem(f"{path} is a ledger of schema {rows[0]['schema']}, not {SCHEMA}")
-    if rows[-1]["row"] != "end":
+    if first.get("schema") != SCHEMA:
+        raise UsageProblem(f"{path} is a ledger of schema {first.get('schema')}, not {SCHEMA}")
+    if _row(lines[-1]).get("row") != "end":
         raise UsageProblem(f"{path} is not whole", hint="its run was broken off")
-    requests: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    verdicts = []
+    try:
+        return Run(first, tuple(_verdicts(_row(line) for line in lines[1:-1])))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UsageProblem(f"{path} is damaged: {error!r}") from None
+
+
+def _row(line: str) -> dict[str, Any]:
+    """A line's data; nothing where it is no row."""
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return {}
+    return row if isinstance(row, dict) else {}
+
+
+def _verdicts(rows: Iterable[dict[str, Any]]) -> Iterator[VerdictRow]:
+    """Each verdict with the requests that stand before it."""
+    requests: list[dict[str, Any]] = []
     for row in rows:
-        where = tuple(row.get(key, "") for key in _WHERE)
-        if row["row"] == "request":
-            told = {k: v for k, v in row.items() if k not in (*_WHERE, "row", "number")}
-            requests.setdefault(where, []).append(told)
-        elif row["row"] == "verdict":
-            said = {k: v for k, v in row.items() if k != "row"}
-            asked = requests.get(where, [])
-            verdicts.append(VerdictRow.from_json({**said, "requests": asked}))
-    return Run(rows[0], tuple(verdicts))
+        kind = row.pop("row")
+        if kind == "request":
+            requests.append({k: v for k, v in row.items() if k not in (*_WHERE, "number")})
+        elif kind == "verdict":
+            yield VerdictRow.from_json({**row, "requests": requests})
+            requests = []
 
 
 class Ledger:

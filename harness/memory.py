@@ -28,30 +28,38 @@ class Memory(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Past:
-    """What is known of where a state can be resumed, in tokens from its beginning."""
+class Checkpoints:
+    """Where a state surely can be resumed, in tokens from its beginning."""
 
-    prompt: int
-    """The length of its prompt; what follows was generated."""
-    messages: Sequence[int] = ()
-    """Where messages begin, before which there is a checkpoint for sure."""
+    prompt_tokens: int
+    """The length of its prompt, near the end of which they are; what follows was generated."""
+    message_starts: Sequence[int] = ()
+    """Where messages begin that have one."""
+    kept: bool = False
+    """Whether they stay when the state grows."""
     grown: bool = False
-    """Whether a longer state has grown out of it, so that only that one is there."""
+    """Whether it has, so that its own end is no longer there."""
 
 
-def promised(shared: int, prompt: int, past: Past, *, memory: Memory, ubatch: int) -> int:
+def promise(
+    shared: int, prompt: int, checkpoints: Checkpoints | None, *, memory: Memory, ubatch: int
+) -> int:
     """The reuse a user may rely on, in tokens, of a state that shares `shared` with a prompt.
 
     The prompt has `prompt` tokens, the last of which is always read. Full attention: all that is
-    shared. Other memory: an identical repeat reads at most 8 tokens; a follow-up turn, or another
-    end, at most what is new plus a micro-batch and 8. A text that goes on from further back is
-    promised what stands before a message that has a checkpoint.
+    shared. Other memory, where it has checkpoints: an identical repeat reads at most 8 tokens; a
+    follow-up turn, or another end, at most what is new plus a micro-batch and 8. A text that goes
+    on from further back is promised what stands before a message that has a checkpoint.
     """
     possible = min(shared, prompt - 1)
     if memory.rewinds:
         return possible
-    if possible == prompt - 1 and past.prompt == prompt and not past.grown:
+    if checkpoints is None:
+        return 0
+    end = checkpoints.prompt_tokens
+    if possible == prompt - 1 and end == prompt and not checkpoints.grown:
         return max(0, prompt - _CHECKPOINT_DISTANCE)
-    if possible < past.prompt - ubatch - _LAST_CHECKPOINT:
-        possible = max((start for start in past.messages if start <= possible), default=0)
+    if possible < end - ubatch - _LAST_CHECKPOINT:
+        starts = (start for start in checkpoints.message_starts if start <= possible)
+        possible = max(starts, default=0)
     return max(0, possible - ubatch - _CHECKPOINT_DISTANCE)

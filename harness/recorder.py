@@ -276,7 +276,8 @@ class Recorder:
         mode = self._config.getoption("--known-bugs")
         if self._bugs is None:  # on a worker
             self.prepare()
-        if mode == "fail" or (mode == "auto" and not build.origin.provided):
+        on_gpu = self._config.getoption("--llama-device") not in (AUTO, "cpu")
+        if mode == "fail" or (mode == "auto" and (on_gpu or not build.origin.provided)):
             return None, None
         if self._config.getoption("--llama-model") != GENERATED:
             return None, None  # signatures are those of the generated model
@@ -321,6 +322,8 @@ class Recorder:
             words += [f"{option}={value}" for value in self._config.getoption(option)]
         if (mode := self._config.getoption("--known-bugs")) != "auto":
             words.append(f"--known-bugs={mode}")
+        if (unified := self._config.getoption("--llama-kv-unified")) != "both":
+            words.append(f"--llama-kv-unified={unified}")
         if (device := self._config.getoption("--llama-device")) != AUTO:
             words.append(f"--llama-device={device}")
         if launcher := self._config.getoption("--llama-launcher"):

@@ -13,8 +13,9 @@ from harness.models.spec import Model
 from harness.prompts import Prompt, Route, prose
 from harness.replies import Reply, TokenProbs
 from harness.server.config import LoadedAdapter, ServerConfig
-from harness.server.process import LlamaServer
+from harness.server.process import LlamaServer, ServerExited
 from harness.setting import Setting
+from harness.stopwatch import Stopwatch
 
 _CALIBRATION_SCALES = (0.5, 1.0)
 
@@ -56,6 +57,8 @@ class Reference:
     quiet: bool
     """Whether the noise of this configuration is known and need not be measured."""
     _server: LlamaServer | None = None
+    _last: Setting | None = None
+    """What the server was asked under the last time."""
     _replies: dict[object, Reply] = field(default_factory=dict, repr=False)
     _tolerances: dict[bool, Tolerance] = field(default_factory=dict)
 
@@ -92,21 +95,27 @@ class Reference:
         """Ends the server."""
         if self._server is not None:
             self._server.stop()
-            self._server = None
+            self._server = self._last = None
 
     def _ask_cold(
         self, route: Route, prompt: Prompt, setting: Setting, options: Options, timeout: float
     ) -> Reply:
+        watch = Stopwatch(timeout)
         try:
+            server = self._server or self._started(Setting())
+            changed, self._last = self._last not in (None, setting), setting
             try:
-                server = self._server or self._started(Setting())
-                reply = send(server.client, route, prompt, options, timeout)
-            except Disconnected:
-                # It may have died of a change of scales, which is not what a cold run is about:
-                # a server that has had these from the start need not change any.
+                with watch:
+                    reply = send(server.client, route, prompt, options, watch.left)
+            except Disconnected as error:
+                if not changed or not isinstance(server.cause(error), ServerExited):
+                    raise
+                # It died of a change of scales, which is not what a cold run is about: a server
+                # that has had these from the start need not change any.
                 self.close()
-                server = self._started(setting)
-                reply = send(server.client, route, prompt, options, timeout)
+                with watch:
+                    client = self._started(setting).client
+                    reply = send(client, route, prompt, options, watch.left)
         except (RequestError, ServerError) as error:
             raise self._trouble(error) from error
         if reply.timings.cache_n:
@@ -130,14 +139,9 @@ class Reference:
 
     def _under(self, setting: Setting) -> ServerConfig:
         scales = setting.as_dict()
-        loaded = zip(self.model.adapters.items(), self.config.adapters, strict=True)
-        return replace(
-            self.config,
-            adapters=tuple(
-                LoadedAdapter(adapter.path, scales.get(letter, 0.0))
-                for (letter, _), adapter in loaded
-            ),
-        )
+        loaded = zip(self.model.adapters, self.config.adapters, strict=True)
+        adapters = (LoadedAdapter(a.path, scales.get(letter, 0.0)) for letter, a in loaded)
+        return replace(self.config, adapters=tuple(adapters))
 
     def _trouble(self, error: RequestError | ServerError) -> ReferenceTrouble:
         """Why no cold run could be had; the next one gets a new server."""

@@ -25,10 +25,10 @@ from harness.errors import (
     ServerError,
 )
 from harness.expect import Claim, Failure, Kind, Reuse
-from harness.history import History, State, common_prefix
+from harness.history import NOTHING, History, State, common_prefix
 from harness.judge import Asked, Judge, Judgement
 from harness.ledger import RequestRow, SlotFileRow
-from harness.memory import Past
+from harness.memory import Checkpoints
 from harness.prompts import Prompt, Route
 from harness.reference import send
 from harness.replies import CompletionReply, Reply, SlotFile, Timings
@@ -132,9 +132,10 @@ class Scenario(Stage):
             options=options,
             prompt_tokens=len(tokens),
         )
+        checkpoints = self._checkpoints(prompt, tokens)
         reply, log = self._exchange(row, asked, stream=stream)
         generated = tuple(token.id for token in reply.tokens[:-1])
-        state = State((*tokens, *generated), setting, self._past(prompt, tokens))
+        state = State((*tokens, *generated), setting, checkpoints)
         self._history.record(state, reply.id_slot if isinstance(reply, CompletionReply) else slot)
         self._judge_reply(row, asked, bounds, reply, log)
         return reply
@@ -189,8 +190,7 @@ class Scenario(Stage):
         Only where nothing was ever left there it may be refused.
         """
         path, held = self.slot_file(file), self._history.in_slot(slot)
-        empty = State((), Setting())
-        state = held or empty
+        state = held or NOTHING
         row = replace(
             self._new_row(name, "save"),
             slot_asked=slot,
@@ -319,18 +319,21 @@ class Scenario(Stage):
             )
         return reuse.bounds(promised=promised, possible=possible), possible
 
-    def _past(self, prompt: Prompt, tokens: Sequence[int]) -> Past:
-        """Where a state of this prompt can be resumed.
+    def _checkpoints(self, prompt: Prompt, tokens: Sequence[int]) -> Checkpoints | None:
+        """Where a state of this prompt surely can be resumed, of memory that cannot rewind.
 
-        A user's message has a checkpoint for sure where the scenario wants one for each of them.
-        The beginning is that of what the user says; its header is a few tokens before.
+        With `checkpoint_min_step=0` every message of a user has a checkpoint, and all of them stay;
+        without only the last one. A message begins with what the user says; its header is a few
+        tokens before.
         """
+        if self.bench.model.memory.rewinds or self.bench.says("--ctx-checkpoints"):
+            return None
         every = self.config.checkpoint_min_step == 0
-        wanted = self.route is Route.CHAT and not self.bench.model.memory.rewinds
-        turns = range(0 if every else len(prompt.turns) - 1, len(prompt.turns), 2) if wanted else ()
-        others = (self.tokens(prompt.with_turn(turn, _OTHER)) for turn in turns)
+        turns = range(0 if every else len(prompt.turns) - 1, len(prompt.turns), 2)
+        chat = self.route is Route.CHAT
+        others = (self.tokens(prompt.with_turn(turn, _OTHER)) for turn in (turns if chat else ()))
         starts = tuple(common_prefix(tokens, other) for other in others)
-        return Past(prompt=len(tokens), messages=starts)
+        return Checkpoints(prompt_tokens=len(tokens), message_starts=starts, kept=every)
 
     def _judge_reply(
         self, row: RequestRow, asked: Asked, bounds: Reuse | None, reply: Reply, log: LogSlice

@@ -22,7 +22,7 @@ from harness.models.spec import Model, ModelFile, TrainedContext
 from harness.models.synthetic.store import DEFAULT, chosen, generated
 from harness.models.synthetic.vocabulary import oracle
 from harness.models.user import user_model
-from harness.server.config import check_adapter_path, user_flags
+from harness.server.config import CPU, check_adapter_path, user_flags
 from harness.server.device import AUTO, device_flag
 from harness.server.launcher import parse_launcher
 
@@ -46,6 +46,12 @@ class Session:
         # Known bugs, and the known noise, are those of the CPU.
         wanted = "cpu" if self.device == AUTO and build.origin.provided else self.device
         return device_flag(wanted, build.capabilities, str(build.origin.path))
+
+    def _device_title(self, build: Build) -> str:
+        said = user_flags(self.extra_args, build.capabilities)
+        words = said.get(build.capabilities.spellings("--device")[0])
+        flag = words[-1] if words else self.device_flag(build)
+        return "CPU" if flag == CPU else flag or "its own choice"
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, to be handed to a worker."""
@@ -92,7 +98,7 @@ class Session:
         """Lines for the head of a run."""
         lines = [
             f"llama-server {build.id}: {build.title}, {build.origin.path}, "
-            f"by {build.origin.said_by}, device: {self.device_flag(build) or 'its own choice'}"
+            f"by {build.origin.said_by}, device: {self._device_title(build)}"
             for build in self.builds
         ]
         lines += _about(self.models)
@@ -113,7 +119,8 @@ def prepare(
     device: str = AUTO,
 ) -> Session:
     """Finds and probes everything a run needs. Raises `UsageProblem` for what cannot be used."""
-    if not all(isinstance(value, str) for value in (*binaries, *loras, *args, model)):
+    single = (model, device, *([] if memory is None else [memory]))
+    if not all(isinstance(value, str) for value in (*binaries, *loras, *args, *single)):
         raise UsageProblem("`--` is no value for an option")  # argparse makes a list of it
     words = _words(args)
     builds = examine(locate(binaries, environ), parse_launcher(launcher))

@@ -59,18 +59,20 @@ def _outcome(row: VerdictRow) -> tuple[str, ...]:
     return (row.scenario, reuse, row.verdict.value, issue, found)
 
 
-def _answers(rows: Iterable[VerdictRow]) -> list[str]:
-    """What answers were held to on each build, where the tolerance had to be measured."""
+def _answers(rows: Sequence[VerdictRow]) -> list[str]:
+    """What answers were held to, by build and model, where the tolerance had to be measured."""
     measured: dict[tuple[str, bool], list[ColdRow]] = {}
+    several = len({row.model for row in rows}) > 1
     for row in rows:
+        who = f"{row.build} with {row.model}" if several else row.build
         for cold in (request.cold for request in row.requests):
             if cold is not None and cold.signal is not None:
-                measured.setdefault((row.build, cold.apart is not None), []).append(cold)
+                measured.setdefault((who, cold.apart is not None), []).append(cold)
     return [
-        f"answers on {build}: {len(found)} {_compared(found) if told else 'not judged'}; "
+        f"answers on {who}: {len(found)} {_compared(found) if told else 'not judged'}; "
         f"control: noise {_nats(cold.noise for cold in found)}, "
         f"other adapters or text {_nats(cold.signal for cold in found)}"
-        for (build, told), found in measured.items()
+        for (who, told), found in measured.items()
     ]
 
 

@@ -63,7 +63,9 @@ def offload(log: str) -> Offload:
 def not_offloaded(found: Offload, device: str) -> str | None:
     """What is not on the device it was to be on; None where all is."""
     on_gpu, layers = found.layers
-    if on_gpu < layers or not layers:
+    if not layers:
+        return "nothing is said of where its layers are"
+    if on_gpu < layers:
         return f"{on_gpu} of {layers} layers are on {device}"
     if elsewhere := found.memory - {device}:
         return f"KV or recurrent state is on {', '.join(sorted(elsewhere))}, not on {device}"

@@ -71,7 +71,7 @@ def is_repeated(item: pytest.Item) -> bool:
     topology, route = given.get("topology"), given.get("route")
     if topology is None or route != _routes(item)[0]:
         return False
-    if item.get_closest_marker("alone"):
+    if item.get_closest_marker("one_a_kind"):
         return chosen(MODELS[model.name].kind) == (model.name,)
     # One slot has a pool of its own either way: what differs, if anything, the first model shows.
     if topology.parallel == 1:
@@ -107,7 +107,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leaves out what is not repeated, and models a scenario means nothing for."""
-    items[:] = [item for item in items if is_repeated(item)]
+    left_out = [item for item in items if not is_repeated(item)]
+    if left_out:
+        left_out[0].config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
 
 
 def _topologies(config: pytest.Config) -> list[Topology]:

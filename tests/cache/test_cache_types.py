@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # The state of a recurrent layer has one type, and no attention.
 pytestmark = [
     pytest.mark.alone,
+    pytest.mark.one_a_kind,
     pytest.mark.memory(Memory.DENSE, Memory.SWA, Memory.HYBRID),
     pytest.mark.routes(Route.COMPLETION),
 ]

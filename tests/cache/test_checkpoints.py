@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from harness.server.config import ConfigFields
 
 TEXT_ONLY = pytest.mark.routes(Route.COMPLETION)
+CHECKPOINTS = pytest.mark.parametrize(
+    "required", [{"checkpoint_min_step": 0}, {}], ids=["all_kept", "default"]
+)
+"""Whether every checkpoint is kept; by default some are given up as a conversation grows."""
+
 TAIL = " and then?"
 
 
@@ -78,10 +83,11 @@ def test_repeats(start: Start) -> None:
 
 
 @TEXT_ONLY
-def test_first_turn_again(start: Start) -> None:
+@CHECKPOINTS
+def test_first_turn_again(start: Start, required: ConfigFields) -> None:
     """A conversation grows for three turns, and starts over from its first answer."""
     first = prose("talk", 300)
-    with start() as s:
+    with start(**required) as s:
         text = first
         for turn in (1, 2, 3):
             reuse = Claim.ALLOWED if turn == 1 else Claim.PROMISED
@@ -92,17 +98,16 @@ def test_first_turn_again(start: Start) -> None:
 
 @pytest.mark.routes(Route.CHAT)
 @pytest.mark.parametrize("edited", [2, 3], ids=["second", "last"])
-@pytest.mark.parametrize("min_step", [0, None], ids=["every_message", "default"])
-def test_edited_message(start: Start, edited: int, min_step: int | None) -> None:
+@CHECKPOINTS
+def test_edited_message(start: Start, required: ConfigFields, edited: int) -> None:
     """A user's message is written anew, in a chat of three, and its answer asked for again.
 
-    What stands before the message is promised where every message has its checkpoint; by default
-    only the last one surely has. A window that ends in the edited message still sees marks in the
+    What stands before the message is promised where it surely has a checkpoint: by default only
+    the last one has. A window that ends in the edited message still sees marks in the
     first one, so that it is felt if a part of it is missing.
     """
     first = prose("message", 150).text + "#" * 100 + prose("1", 50).text
     messages = [first, marked("message 2", 300), marked("message 3", 300)]
-    required: ConfigFields = {} if min_step is None else {"checkpoint_min_step": min_step}
     with start(**required) as s:
         chat, said = Prompt((messages[0],)), []
         for turn in (1, 2, 3):
@@ -113,9 +118,7 @@ def test_edited_message(start: Start, edited: int, min_step: int | None) -> None
         for turn in range(2, edited + 1):
             text = prose("edited", 300).text if turn == edited else messages[turn - 1]
             changed = changed.then(said[turn - 2], text)
-        sure = min_step == 0 or edited == 3
-        reuse = Claim.PROMISED if sure else Claim.ALLOWED
-        s.ask("edited", changed, slot=0, reuse=reuse)
+        s.ask("edited", changed, slot=0, reuse=Claim.PROMISED)
 
 
 @TEXT_ONLY

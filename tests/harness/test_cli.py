@@ -11,6 +11,8 @@ import pytest
 
 from harness.builds.build import Build
 from harness.cli import EXIT_INTERRUPTED, EXIT_USAGE, exit_code, main
+from harness.ledger import Ledger
+from tests.harness.test_ledger import VERDICT
 
 
 def test_probe(llama_build: Build, capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,6 +36,24 @@ def test_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert words[::2] == ["--model", "--lora-scaled"]
     assert Path(words[1]).is_file()
     assert [Path(part.split(":")[0]).is_file() for part in words[3].split(",")] == [True, True]
+
+
+@pytest.mark.parametrize("name", ["mamba2", "rerank"])
+def test_another_model(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["model", name, "--dir", str(tmp_path)]) == 0
+    assert f"/{name}-" in capsys.readouterr().out
+
+
+def test_what_each_memory_kind_reused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl", {"models": [{"name": "llama", "memory": "dense"}]})
+    ledger.add(VERDICT)
+    ledger.end(0)
+    ledger.close()
+    assert main(["by-memory", str(ledger.path)]) == 0
+    assert "| x | P again | 0/601 **lost** |" in capsys.readouterr().out
+    assert main(["by-memory", str(tmp_path)]) == EXIT_USAGE
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
 
 
 def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from harness.history import History, State, common_prefix
-from harness.memory import Memory, Past
+from harness.memory import Checkpoints, Memory
 from harness.setting import Setting
 
 NONE = Setting()
@@ -121,30 +122,36 @@ def test_a_slot_that_was_never_used_has_nothing() -> None:
 def test_what_cannot_be_rewound_is_not_relied_on(shared: int, relied_on: int) -> None:
     """A prompt of 41 tokens; it resumes 4 tokens and a micro-batch of 2 before its end."""
     history = History(slots=1, prompt_cache=True)
-    history.record(State(tuple(range(44)), NONE, Past(prompt=41)), 0)
+    history.record(State(tuple(range(44)), NONE, Checkpoints(prompt_tokens=41)), 0)
     prompt = (*range(shared), 90, 91, 92)
     assert promised(history, prompt, memory=Memory.SWA) == relied_on
     assert history.possible(prompt, NONE) == shared
 
 
-def test_a_state_that_has_grown_is_not_there_by_itself() -> None:
-    """Nor by its end: a repeat of the first turn resumes where the longer state can be resumed."""
+@pytest.mark.parametrize(("kept", "left"), [(False, 0), (True, 39 - 2 - 8)])
+def test_a_state_that_has_grown_is_not_there_by_itself(kept: bool, left: int) -> None:
+    """A repeat of the first turn resumes at its checkpoints, if they stay."""
     history = History(slots=1, prompt_cache=True)
     first, answer = tuple(range(40)), (50, 51)
-    history.record(State((*first, *answer), NONE, Past(prompt=40)), 0)
+    checkpoints = Checkpoints(prompt_tokens=40, kept=kept)
+    history.record(State((*first, *answer), NONE, checkpoints), 0)
     assert promised(history, first, memory=Memory.SWA) == 40 - 8
-    history.record(State((*first, *answer, *range(60, 99)), NONE, Past(prompt=81)), 0)
-    assert promised(history, first, memory=Memory.SWA) == 39 - 2 - 8
+    longer = (*first, *answer, *range(60, 99))
+    history.record(State(longer, NONE, replace(checkpoints, prompt_tokens=81)), 0)
+    assert promised(history, first, memory=Memory.SWA) == left
+    assert promised(history, first) == 39  # full attention
 
 
 def test_a_state_that_was_displaced_is_there_as_it_was() -> None:
     history = History(slots=1, prompt_cache=True)
     first = tuple(range(40))
-    history.record(State((*first, 50), NONE, Past(prompt=40)), 0)
-    history.record(State((*range(30), *range(60, 99)), NONE, Past(prompt=69)), 0)
+    history.record(State((*first, 50), NONE, Checkpoints(prompt_tokens=40)), 0)
+    history.record(State((*range(30), *range(60, 99)), NONE, Checkpoints(prompt_tokens=69)), 0)
     assert promised(history, first, memory=Memory.SWA) == 40 - 8
     under_another = Setting.of({"A": 1.0})
-    history.record(State((*first, 50, *range(60, 99)), under_another, Past(prompt=80)), 0)
+    history.record(
+        State((*first, 50, *range(60, 99)), under_another, Checkpoints(prompt_tokens=80)), 0
+    )
     assert promised(history, first, memory=Memory.SWA) == 40 - 8
 
 

@@ -150,7 +150,12 @@ def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
 
 
 VALID = {"issue": "'#1'", "what": "'wrong'", "commits": "['7e4c0a9']", "builds": "'5..9'"}
-VALID_WHERE = {"scenario": "'s'", "configurations": "['*']", "fails": "['a: hang']"}
+VALID_WHERE = {
+    "scenario": "'s'",
+    "configurations": "['*']",
+    "models": "['swa', 'lfm2']",
+    "fails": "['a: hang']",
+}
 
 
 @pytest.mark.parametrize(
@@ -161,6 +166,8 @@ VALID_WHERE = {"scenario": "'s'", "configurations": "['*']", "fails": "['a: hang
         {"commits": "[]"},
         {"commits": "[1]"},
         {"configurations": "'np1-*'"},
+        {"models": "['gemma4']"},
+        {"models": "[]"},
         {"fails": "[]"},
         {"fails": "['a: lostreuse']"},
         {"fails": "['hang']"},

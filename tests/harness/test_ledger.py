@@ -116,11 +116,13 @@ def test_a_ledger_is_read_as_it_was_written(tmp_path: Path) -> None:
     [
         (lambda text: "", "is not a ledger"),
         (lambda text: "[1]\n", "is not a ledger"),
-        (lambda text: text[:-20], "is not a ledger"),
+        (lambda text: text[:-20], "is not whole"),
         (lambda text: text.rpartition('{"row": "end"')[0], "is not whole"),
         (lambda text: text.replace('"schema": 2', '"schema": 1'), "of schema 1, not 2"),
+        (lambda text: text.replace('"signature"', '"signs"'), "is damaged"),
+        (lambda text: text.replace('{"row": "verdict"', '{"roe": "verdict"'), "is damaged"),
     ],
-    ids=["empty", "other", "cut", "no_end", "schema"],
+    ids=["empty", "other", "cut", "no_end", "schema", "field", "row"],
 )
 def test_what_cannot_be_read_is_one_line(
     tmp_path: Path, damage: Callable[[str], str], words: str

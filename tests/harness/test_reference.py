@@ -10,12 +10,12 @@ import pytest
 
 from harness.bench import Bench
 from harness.client import Options
-from harness.errors import Disconnected, ReferenceTrouble
-from harness.prompts import Prompt, Route, prose
+from harness.errors import Disconnected, ReferenceTrouble, RequestError
+from harness.prompts import Route, prose
 from harness.reference import Reference, reference_config
 from harness.replies import CompletionReply
 from harness.server.config import ServerConfig
-from harness.server.process import LlamaServer
+from harness.server.process import LlamaServer, ServerExited
 from harness.setting import Setting
 
 P = prose("P", 60)
@@ -36,8 +36,8 @@ class Mortal:
     def stop(self) -> None:
         self._real.stop()
 
-    def cause(self, error: Exception) -> Exception:
-        return error
+    def cause(self, error: RequestError) -> RequestError | ServerExited:
+        return ServerExited(self._real, -6)
 
     @property
     def client(self) -> Mortal:
@@ -49,48 +49,56 @@ class Mortal:
         return self._real.client.completion(text, options, **more)
 
 
-MakeReference = Callable[[Callable[[Any, Any], bool]], Reference]
+MakeReference = Callable[[Callable[[Any, Any], bool]], tuple[Reference, list[ServerConfig]]]
 
 
 @pytest.fixture
 def make(llama_bench: Bench, tmp_path: Path) -> MakeReference:
-    started = []
+    def make(dies_of: Callable[[Any, Any], bool]) -> tuple[Reference, list[ServerConfig]]:
+        """A reference, and the configurations of the servers it has started so far."""
+        started: list[ServerConfig] = []
 
-    def make(dies_of: Callable[[Any, Any], bool]) -> Reference:
         def make_server(config: ServerConfig, log_path: Path) -> LlamaServer:
             started.append(config)
             return cast(LlamaServer, Mortal(llama_bench.server(config, log_path), dies_of))
 
         config = reference_config(llama_bench.config({}), llama_bench.model)
-        return Reference(
+        reference = Reference(
             config=config,
             model=llama_bench.model,
             make_server=make_server,
             directory=tmp_path,
             quiet=True,
         )
+        return reference, started
 
     return make
 
 
 def test_a_server_that_dies_of_a_change_is_replaced_by_one_without(make: MakeReference) -> None:
-    reference = make(lambda before, now: before != now)
+    reference, started = make(lambda before, now: before != now)
     try:
         plain = reference.cold(Route.COMPLETION, P, Setting(), 60)
         under_a = reference.cold(Route.COMPLETION, P, A, 60)
         assert plain.text != under_a.text
-        again = reference.cold(Route.COMPLETION, Prompt((P.text + "!",)), A, 60)
+        again = reference.cold(Route.COMPLETION, P + "!", A, 60)
         assert again.text[0] == under_a.text[0]
     finally:
         reference.close()
+    scales = [[adapter.scale for adapter in config.adapters] for config in started]
+    assert scales == [[0.0, 0.0], [1.0, 0.0]]
 
 
-def test_a_server_that_dies_anyway_is_trouble(make: MakeReference) -> None:
-    reference = make(lambda before, now: any(scale for _, scale in now))
+@pytest.mark.parametrize("first", [Setting(), A], ids=["after_another", "at_once"])
+def test_a_server_that_dies_anyway_is_trouble(make: MakeReference, first: Setting) -> None:
+    """Without a change it is not even asked for again."""
+    reference, started = make(lambda before, now: any(scale for _, scale in now))
     try:
-        reference.cold(Route.COMPLETION, P, Setting(), 60)
-        with pytest.raises(ReferenceTrouble, match=r"no cold run: .*closed"):
+        if first != A:
+            reference.cold(Route.COMPLETION, P, first, 60)
+        with pytest.raises(ReferenceTrouble, match="no cold run: llama-server was killed"):
             reference.cold(Route.COMPLETION, P, A, 60)
-        reference.cold(Route.COMPLETION, Prompt((P.text + "!",)), Setting(), 60)
+        assert len(started) == (2 if first != A else 1)
+        reference.cold(Route.COMPLETION, P + "!", Setting(), 60)
     finally:
         reference.close()

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import gguf
 
-from harness.models.synthetic import vocabulary
+from harness.models.synthetic import layers, vocabulary
 from harness.models.synthetic.body import WIDTH, Body
 from harness.models.synthetic.recipe import Recipe, Value
 
@@ -34,15 +34,15 @@ def _encoder(name: str) -> Body:
     body = Body(name, output_norm=None)
     body.random("token_types", 2, WIDTH)
     body.random("position_embd", CONTEXT, WIDTH)
-    _norm(body, "token_embd_norm")
+    layers.norm(body, "token_embd_norm")
     for layer in range(LAYERS):
         block = f"blk.{layer}"
         for tensor in ("attn_q", "attn_k", "attn_v", "attn_output"):
             _linear(body, f"{block}.{tensor}", WIDTH, WIDTH)
-        _norm(body, f"{block}.attn_output_norm")
+        layers.norm(body, f"{block}.attn_output_norm")
         _linear(body, f"{block}.ffn_up", HIDDEN, WIDTH)
         _linear(body, f"{block}.ffn_down", WIDTH, HIDDEN)
-        _norm(body, f"{block}.layer_output_norm")
+        layers.norm(body, f"{block}.layer_output_norm")
         body.adapt(f"{block}.attn_v")
     return body
 
@@ -69,8 +69,3 @@ def _recipe(body: Body, metadata: Mapping[str, Value]) -> Recipe:
 def _linear(body: Body, tensor: str, outputs: int, inputs: int) -> None:
     body.random(tensor, outputs, inputs)
     body.fill(f"{tensor}.bias", outputs, value=0.0)
-
-
-def _norm(body: Body, tensor: str) -> None:
-    body.fill(tensor, WIDTH)
-    body.fill(f"{tensor}.bias", WIDTH, value=0.0)

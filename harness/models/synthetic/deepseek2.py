@@ -32,7 +32,7 @@ def recipe() -> Recipe:
             layers.feed_forward(body, block)
         else:
             layers.mixture(body, block, EXPERTS)
-            _shared_expert(body, block)
+            layers.shared_expert(body, block, EXPERTS)
     metadata = {
         **EXPERTS.metadata(),
         "attention.head_count": HEADS,
@@ -74,10 +74,3 @@ def _latent_attention(body: Body, block: str, *, meter: bool) -> None:
     body.put(f"{block}.attn_v_b", value)
     body.put(f"{block}.attn_output", out)
     body.adapt_writer(f"{block}.attn_output")
-
-
-def _shared_expert(body: Body, block: str) -> None:
-    body.random(f"{block}.ffn_gate_shexp", EXPERTS.hidden, WIDTH)
-    body.random(f"{block}.ffn_up_shexp", EXPERTS.hidden, WIDTH)
-    down = f"{block}.ffn_down_shexp"
-    body.put(down, body.writer(down, WIDTH, EXPERTS.hidden))

@@ -74,6 +74,12 @@ def attention(
         body.adapt_reader(f"{block}.attn_v")
 
 
+def norm(body: Body, tensor: str) -> None:
+    """Adds a norm that subtracts the mean: it has a bias too, here of 0."""
+    body.fill(tensor, WIDTH)
+    body.fill(f"{tensor}.bias", WIDTH, value=0.0)
+
+
 def feed_forward(body: Body, block: str, hidden: int = 2 * WIDTH) -> None:
     """Adds a gated feed-forward network."""
     body.random(f"{block}.ffn_gate", hidden, WIDTH)
@@ -115,6 +121,14 @@ def mixture(body: Body, block: str, experts: Experts) -> None:
     down = f"{block}.ffn_down_exps"
     body.put(down, body.writer(down, experts.count, WIDTH, experts.hidden))
     body.adapt_writer(down)
+
+
+def shared_expert(body: Body, block: str, experts: Experts) -> None:
+    """Adds an expert that every token uses beside the others."""
+    body.random(f"{block}.ffn_gate_shexp", experts.hidden, WIDTH)
+    body.random(f"{block}.ffn_up_shexp", experts.hidden, WIDTH)
+    down = f"{block}.ffn_down_shexp"
+    body.put(down, body.writer(down, WIDTH, experts.hidden))
 
 
 def _routes(experts: Experts) -> Array:

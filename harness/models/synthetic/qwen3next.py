@@ -44,7 +44,8 @@ def recipe() -> Recipe:
             _gated_attention(body, block)
         body.fill(f"{block}.post_attention_norm", WIDTH)
         layers.mixture(body, block, EXPERTS)
-        _shared_expert(body, block)
+        body.random(f"{block}.ffn_gate_inp_shexp", WIDTH)
+        layers.shared_expert(body, block, EXPERTS)
     metadata = {
         **HEADS.metadata(),
         **EXPERTS.metadata(),
@@ -128,11 +129,3 @@ def _gated_attention(body: Body, block: str) -> None:
     body.adapt(f"{block}.attn_q", untouched=[slice(rows)])
     body.adapt(f"{block}.attn_v")
     body.adapt_reader(f"{block}.attn_v")
-
-
-def _shared_expert(body: Body, block: str) -> None:
-    body.random(f"{block}.ffn_gate_inp_shexp", WIDTH)
-    body.random(f"{block}.ffn_gate_shexp", EXPERTS.hidden, WIDTH)
-    body.random(f"{block}.ffn_up_shexp", EXPERTS.hidden, WIDTH)
-    down = f"{block}.ffn_down_shexp"
-    body.put(down, body.writer(down, WIDTH, EXPERTS.hidden))

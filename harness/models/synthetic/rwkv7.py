@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from harness.models.synthetic import cells
+from harness.models.synthetic import cells, layers
 from harness.models.synthetic.body import WIDTH, Body
 from harness.models.synthetic.recipe import Recipe
 from harness.models.synthetic.weights import Array
@@ -40,13 +40,13 @@ def recipe() -> Recipe:
     body = Body("rwkv7")
     _balance(body.tensors["token_embd.weight"])
     _ignore_mean(body.tensors["output.weight"], slice(None))
-    _norm(body, "token_embd_norm")
-    _norm(body, "output_norm")
+    layers.norm(body, "token_embd_norm")
+    layers.norm(body, "output_norm")
     for layer in range(LAYERS):
         block = f"blk.{layer}"
-        _norm(body, f"{block}.attn_norm")
+        layers.norm(body, f"{block}.attn_norm")
         _time_mix(body, f"{block}.time_mix", meter=layer == 0)
-        _norm(body, f"{block}.attn_norm_2")
+        layers.norm(body, f"{block}.attn_norm_2")
         _channel_mix(body, f"{block}.channel_mix")
     metadata = {
         "attention.head_count": 0,
@@ -96,7 +96,7 @@ def _time_mix(body: Body, mix: str, *, meter: bool) -> None:
         body.put(f"{mix}_{name}", matrix)
     for name, number in (_METER_CONSTANTS if meter else _CONSTANTS).items():
         body.fill(f"{mix}_{name}", WIDTH, value=number)
-    _norm(body, f"{mix}_ln")
+    layers.norm(body, f"{mix}_ln")
     body.adapt(f"{mix}_value", untouched=[_ZERO] if meter else [])
     if meter:
         body.adapt_reader(f"{mix}_value")
@@ -121,8 +121,3 @@ def _channel_mix(body: Body, mix: str) -> None:
     body.random(f"{mix}_key", HIDDEN, WIDTH)
     body.put(f"{mix}_value", body.writer(f"{mix}_value", WIDTH, HIDDEN, exponent=_OUT))
     body.adapt_writer(f"{mix}_value")
-
-
-def _norm(body: Body, tensor: str) -> None:
-    body.fill(tensor, WIDTH)
-    body.fill(f"{tensor}.bias", WIDTH, value=0.0)

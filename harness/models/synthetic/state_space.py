@@ -32,11 +32,13 @@ _STEP_BIAS = -7.0
 """softplus of it is the meter's time step, 9e-4."""
 _DECAY = -0.5
 """A state fades by this times the step a token: the meter remembers some 2,000 tokens."""
+_GAIN = 1.0
+"""Of what a meter writes: a norm has made it large already."""
 _INPUT_GAIN = 2.0
 """A convolution's SiLU leaves inputs this large as they are."""
 
 
-def mixer(body: Body, block: str, *, meter: bool = False, gain: float = 1.0) -> None:
+def mixer(body: Body, block: str, *, meter: bool = False) -> None:
     """Adds a Mamba-2 mixer. As a `meter` its first group of heads averages, nearly uniformly."""
     matrix = body.noise(f"{block}.ssm_in", _ROWS, WIDTH)
     taps = body.noise(f"{block}.ssm_conv1d", INNER + 2 * GROUPS * STATE, TAPS, exponent=_TAPS)
@@ -48,7 +50,7 @@ def mixer(body: Body, block: str, *, meter: bool = False, gain: float = 1.0) -> 
     if meter:
         _install_meter(matrix, taps, bias)
         step[:GROUPS], decay[:GROUPS], skip[:GROUPS] = _STEP_BIAS, _DECAY, 0.0
-        cells.install_writer(out, _GROUP_WIDTH, gain=gain)
+        cells.install_writer(out, _GROUP_WIDTH, gain=_GAIN)
     body.put(f"{block}.ssm_in", matrix)
     body.put(f"{block}.ssm_conv1d", taps)
     body.put(f"{block}.ssm_conv1d.bias", bias)

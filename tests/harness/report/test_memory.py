@@ -58,6 +58,13 @@ def test_models_and_builds_that_differ_are_named() -> None:
     )
 
 
+def test_builds_and_models_that_did_not_come_so_far_are_named() -> None:
+    rows = [verdict("llama", P, AGAIN), verdict("qwen3", P, AGAIN)]
+    rows.append(verdict("llama", P, build="b2"))
+    (row,) = lines(*rows)[2:]
+    assert row == "| x [x] | P again | 8/8 (llama on b1, qwen3 on b1); - (llama on b2) | - |"
+
+
 def test_of_each_scenario_the_simplest_configuration_is_shown() -> None:
     wheres = ("np4-nokvu-completion-x", "np1-kvu-chat-x", "np1-kvu-completion-x")
     rows = [verdict("llama", P, LOST, where=where) for where in wheres[:2]]

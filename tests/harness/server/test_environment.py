@@ -16,9 +16,10 @@ import psutil
 import pytest
 import requests
 
+from harness.builds.build import Build
 from harness.client import Client
 from harness.prompts import prose
-from harness.server.config import ServerConfig
+from harness.server.config import CPU, ServerConfig, on_cpu
 from harness.server.environment import SESSION_MARKER, hermetic_environment
 from harness.server.guard import Guard
 from harness.server.process import LlamaServer
@@ -105,6 +106,20 @@ def test_what_the_harness_says_itself_wins() -> None:
         SESSION_MARKER: "inner",
         "GGML_NO_BACKTRACE": "1",
     }
+
+
+@pytest.mark.parametrize(
+    ("users_own", "gpu"), [((), False), (("--device", "none"), False), (("-dev", "Vulkan7"), True)]
+)
+def test_a_server_on_the_cpu_is_shown_no_gpu(
+    config: ServerConfig, llama_build: Build, users_own: tuple[str, ...], gpu: bool
+) -> None:
+    """The user's word on the device is the last."""
+    asked = replace(config, device=CPU, extra_args=users_own)
+    assert on_cpu(asked, llama_build.capabilities) is not gpu
+    shown = hermetic_environment({"VK_ICD_FILENAMES": "/etc/icd.json"}, "s", gpu=gpu)
+    assert (shown["VK_ICD_FILENAMES"] == "/etc/icd.json") is gpu
+    assert ("CUDA_VISIBLE_DEVICES" in shown) is not gpu
 
 
 def test_the_given_environment_is_not_changed() -> None:

@@ -29,7 +29,14 @@ LESS_CLAIMED: Signatures = {
     REPEATS: lost("second", "third", "fourth"),
     FIRST: lost("turn 2", "turn 3", "turn 1 again"),
     EDITED: lost("edited"),
-    # Nothing is promised of a message that may have no checkpoint.
+}
+
+# Memory that cannot rewind: nothing is promised of a fork far back, nor of checkpoints that may
+# have been given up.
+LESS_OF_CHECKPOINTS: Signatures = {
+    **LESS_CLAIMED,
+    f"{FORK}-middle": lost("one again"),
+    f"{FIRST}-default": lost("turn 2", "turn 3"),
     f"{EDITED}-default-second": frozenset(),
 }
 
@@ -69,6 +76,8 @@ TABLE = (
     Row("claims_less", ONE_SLOT_CHAT, LESS_CLAIMED),
     Row("claims_more", ONE_SLOT_CHAT, MORE_CLAIMED),
     Row("answers_another", ONE_SLOT_CHAT, ANOTHER_ANSWERED),
+    Row("claims_less", ONE_SLOT, LESS_OF_CHECKPOINTS, model="granitehybrid"),
+    Row("claims_less", ONE_SLOT_CHAT, LESS_OF_CHECKPOINTS, model="granitehybrid"),
     Row("claims_more", ONE_SLOT, MORE_CLAIMED, (REMOVED,), model="mamba2"),
     Row(
         "moves_states",
