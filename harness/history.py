@@ -44,10 +44,11 @@ class History:
 
         `slot` is None where the server did not say which one it used.
         """
-        self._in_slot = {k: _outgrown(old, state) for k, old in self._in_slot.items()}
-        self._anywhere = [_outgrown(old, state) for old in self._anywhere]
         if self.slots == 1:
             slot = 0
+        if slot is None or self.prompt_cache:  # what goes on may have been anywhere before
+            self._in_slot = {k: _outgrown(old, state) for k, old in self._in_slot.items()}
+            self._anywhere = [_outgrown(old, state) for old in self._anywhere]
         if slot is not None:
             self._in_slot[slot] = state
         if slot is None or self.prompt_cache:

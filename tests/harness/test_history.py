@@ -155,6 +155,18 @@ def test_a_state_that_was_displaced_is_there_as_it_was() -> None:
     assert promised(history, first, memory=Memory.SWA) == 40 - 8
 
 
+def test_a_copy_in_another_slot_stays_as_it_was() -> None:
+    """Without a prompt cache nothing moves."""
+    history = History(slots=2, prompt_cache=False)
+    first = tuple(range(40))
+    for slot in (0, 1):
+        history.record(State((*first, 50), NONE, Checkpoints(prompt_tokens=40)), slot)
+    longer = (*first, 50, *range(60, 99))
+    history.record(State(longer, NONE, Checkpoints(prompt_tokens=80)), 0)
+    assert promised(history, first, slot=1, memory=Memory.SWA) == 40 - 8
+    assert promised(history, first, slot=0, memory=Memory.SWA) == 0
+
+
 def promised(
     history: History,
     prompt: Sequence[int],
