@@ -12,9 +12,9 @@ from harness.replies import Reply, TokenProbs
 BASE_TOLERANCE = 2e-3
 """Nats. On the CPU with flash attention off, noise stays below 5e-4; one stale token is 8e-3."""
 
-# Of a real model many right answers are equal to a cold run's to the last bit, and some are 1e-2
-# apart: a control may have seen none of these.
-_REAL_BASE_TOLERANCE = 2e-2
+# Where noise has to be measured, many right answers are equal to a cold run's to the last bit, and
+# some are 1e-2 apart: a control may have seen none of these.
+_MEASURED_BASE_TOLERANCE = 2e-2
 _NOISE_FACTOR = 8.0
 _SIGNAL_FACTOR = 4.0
 # Differences far down the distribution are numerical dust.
@@ -36,9 +36,9 @@ class Tolerance:
     """Smaller differences are noise, whatever the control showed."""
 
     @classmethod
-    def of_control(cls, noise: float | None, signal: float, *, generated: bool) -> Self:
-        """The tolerance that a control on a generated or a real model allows."""
-        return cls(noise, signal, BASE_TOLERANCE if generated else _REAL_BASE_TOLERANCE)
+    def of_control(cls, noise: float | None, signal: float) -> Self:
+        """The tolerance that a control allows."""
+        return cls(noise, signal, _MEASURED_BASE_TOLERANCE)
 
     @property
     def limit(self) -> float:

@@ -26,6 +26,7 @@ from harness.server.process import LlamaServer, Program
 
 _CTX_SIZE = 8192
 _ALL_LAYERS = 999
+_BATCH = 2048
 # The smaller a micro-batch, the more of a short prompt can memory that cannot rewind be held to.
 _UBATCH, _UBATCH_WITH_CHECKPOINTS = 512, 64
 
@@ -102,11 +103,16 @@ class Bench:
         return self._prompt_tokens[key]
 
     def ubatch(self, config: ServerConfig) -> int:
-        """The micro-batch of a server, the user's word included."""
+        """The micro-batch of a server, the user's word included: no more than a batch."""
+        micro = self._size("--ubatch-size", config.ubatch_size or _UBATCH)
+        return min(micro, self._size("--batch-size", config.batch_size or _BATCH))
+
+    def _size(self, flag: str, ours: int) -> int:
+        """What the user's own arguments say of a size, or else what we do."""
         capabilities = self.program.capabilities
         given = user_flags(self.extra_args, capabilities)
-        words = given.get(capabilities.spellings("--ubatch-size")[0], ())
-        return int(words[-1]) if words and words[-1].isdecimal() else config.ubatch_size or _UBATCH
+        words = given.get(capabilities.spellings(flag)[0], ())
+        return int(words[-1]) if words and words[-1].isdecimal() else ours
 
     def says(self, flag: str) -> bool:
         """Whether the user's own arguments give this flag."""
@@ -140,7 +146,7 @@ class Bench:
             model=self.model.file.path,
             threads=1,
             threads_batch=1,
-            batch_size=2048,
+            batch_size=_BATCH,
             ubatch_size=_UBATCH if self.model.memory.rewinds else _UBATCH_WITH_CHECKPOINTS,
             ctx_size=_CTX_SIZE,
             flash_attn="off",

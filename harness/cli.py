@@ -22,6 +22,9 @@ from harness.models.synthetic.store import ENCODERS, MODELS, files_of
 from harness.report.memory import page
 from harness.server.config import check_adapter_path
 
+_SERVED_BY = {"embedding": ("--embeddings",), "rerank": ("--reranking",)}
+"""What a server needs to be told besides."""
+
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 4, 130
 
 
@@ -109,8 +112,12 @@ def _probe(arguments: argparse.Namespace) -> int:
 
 def _model(arguments: argparse.Namespace) -> int:
     files = files_of(arguments.name, arguments.dir)
-    scaled = ",".join(f"{files[letter].path}:0" for letter in ("A", "B"))
-    print(shlex.join(["--model", str(files["model"].path), "--lora-scaled", scaled]))
+    adapters = [files[letter].path for letter in ("A", "B")]
+    for adapter in adapters:
+        check_adapter_path(adapter)
+    scaled = ",".join(f"{adapter}:0" for adapter in adapters)
+    words = ["--model", str(files["model"].path), "--lora-scaled", scaled]
+    print(shlex.join([*words, *_SERVED_BY.get(arguments.name, ())]))
     return 0
 
 

@@ -86,10 +86,11 @@ class History:
     ) -> int:
         """Tokens of `prompt` that a user may rely on being reused, of memory of this kind.
 
-        Where a slot is asked for, and there is no prompt cache to bring anything to it, those that
-        this slot has.
+        Where a slot is asked for, those that it has, or that the prompt cache can bring to it: not
+        what is in another slot.
         """
         only = None if slot is None or self.prompt_cache else self._in_slot.get(slot, NOTHING)
+        elsewhere = [] if slot is None else [s for k, s in self._in_slot.items() if k != slot]
         return max(
             (
                 promise(
@@ -100,7 +101,7 @@ class History:
                     ubatch=ubatch,
                 )
                 for state in self._under(setting)
-                if only is None or state is only
+                if (only is None or state is only) and not any(state is s for s in elsewhere)
             ),
             default=0,
         )

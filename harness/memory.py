@@ -33,6 +33,8 @@ class Checkpoints:
 
     prompt_tokens: int
     """The length of its prompt, near the end of which they are; what follows was generated."""
+    read_from: int = 0
+    """Where reading it began: what was reused before has no new ones."""
     message_starts: Sequence[int] = ()
     """Where messages begin that have one."""
     kept: bool = False
@@ -59,7 +61,7 @@ def promise(
     end = checkpoints.prompt_tokens
     if possible == prompt - 1 and end == prompt and not checkpoints.grown:
         return max(0, prompt - _CHECKPOINT_DISTANCE)
-    if possible < end - ubatch - _LAST_CHECKPOINT:
+    if possible < max(end - ubatch - _LAST_CHECKPOINT, checkpoints.read_from):
         starts = (start for start in checkpoints.message_starts if start <= possible)
         possible = max(starts, default=0)
     return max(0, possible - ubatch - _CHECKPOINT_DISTANCE)

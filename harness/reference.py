@@ -171,8 +171,7 @@ class Reference:
             raise ReferenceTrouble(f"no control: {error.message}", detail=error.detail) from error
         firsts = [*cold, other.tokens[0]]
         signal = min(difference(a, b) for i, a in enumerate(firsts) for b in firsts[:i])
-        generated = self.model.oracle is not None
-        return Tolerance.of_control(max(apart, default=None), signal, generated=generated)
+        return Tolerance.of_control(max(apart, default=None), signal)
 
     def _reused(
         self, prompt: Prompt, longer: Prompt, setting: Setting, timeout: float

@@ -106,6 +106,7 @@ class Scenario(Stage):
         """
         self._check_name(name)
         assert isinstance(reuse, Claim), "a step states a claim, never a number"
+        assert cache_prompt or reuse is not Claim.PROMISED, "what is not to be cached is not reused"
         setting = self._setting(lora)
         tokens = self._tokens(RequestRow(step=name, route=self.route), prompt)
         options = Options(
@@ -135,6 +136,8 @@ class Scenario(Stage):
         checkpoints = self._checkpoints(prompt, tokens)
         reply, log = self._exchange(row, asked, stream=stream)
         generated = tuple(token.id for token in reply.tokens[:-1])
+        if checkpoints is not None:
+            checkpoints = replace(checkpoints, read_from=reply.timings.cache_n)
         state = State((*tokens, *generated), setting, checkpoints)
         self._history.record(state, reply.id_slot if isinstance(reply, CompletionReply) else slot)
         self._judge_reply(row, asked, bounds, reply, log)

@@ -27,6 +27,8 @@ def user_model(path: Path, loras: Sequence[Path], *, if_missing: str = "") -> Mo
     header = checked_header(path, f"--llama-model={path}", if_missing=if_missing)
     if header.is_adapter:
         raise UsageProblem(f"{path} is an adapter, not a model", hint="pass it as --llama-lora")
+    if header.of_architecture("attention.causal") is False:
+        raise UsageProblem(f"{path} is an encoder, which generates no text")
     for lora in loras:
         adapter = checked_header(lora, f"--llama-lora={lora}")
         if adapter.metadata.get("adapter.type") != "lora":
@@ -50,6 +52,8 @@ def user_model(path: Path, loras: Sequence[Path], *, if_missing: str = "") -> Mo
 
 
 def _trained(header: Header) -> TrainedContext | None:
+    if "position_embd.weight" in header.shapes:  # it cannot see more than it has positions for
+        return None
     tokens = header.of_architecture("context_length")
     key = f"{header.architecture}.context_length"
     return TrainedContext(key, tokens) if isinstance(tokens, int) else None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from harness.errors import UsageProblem
 from harness.expect import Kind
 from harness.ledger import RequestRow, Run, VerdictRow
+from harness.models.synthetic.store import MODELS
 
 _WORDS: Mapping[str, str] = {
     Kind.LOST_REUSE: "lost",
@@ -14,6 +16,7 @@ _WORDS: Mapping[str, str] = {
 }
 """What a cell says of a failure; other kinds are said as they are."""
 _NOTHING = "0/0"
+_ONLY = "the page is of how generated models remember"
 _PREFERRED = ("np1-kvu-", "np4-kvu-", "np4-nokvu-", "np1-nokvu-", "")
 """Configurations, the one to show first: the simplest, then what several slots need."""
 
@@ -26,8 +29,9 @@ A cell is `cache_n/possible`: how many tokens of the prompt were reused, of thos
 the same adapters has. **lost**: fewer than a user may rely on; **stale**: more than may be;
 **wrong**: the answer is not that of a cold run. Without a word all is right. A dash: a call that
 went as it should, a step that was not reached, or a scenario that means nothing for this memory.
-Not all scenarios are repeated with all models of a kind; where those that are, or builds, differ,
-each is named. Steps where nothing can be reused, and all is right, are left out.
+Of each scenario one configuration is shown, with one slot where it has that; others may differ. Not
+all are repeated with all models of a kind; where those that are, or builds, differ, each is named.
+Steps where nothing can be reused, and all is right, are left out.
 
 Models: {models}. Builds: {builds}.
 """
@@ -36,8 +40,9 @@ Models: {models}. Builds: {builds}.
 def page(runs: Sequence[Run]) -> str:
     """The page, of runs with generated models.
 
-    Of each scenario one configuration is shown: one slot, where it has that.
+    Raises `UsageProblem` for runs with others, or that do not belong on one page.
     """
+    _check_alike(runs)
     memory = {model["name"]: model["memory"] for run in runs for model in run.facts["models"]}
     rows = _simplest(row for run in runs for row in run.verdicts)
     builds = dict.fromkeys(row.build for row in rows)
@@ -49,10 +54,26 @@ def page(runs: Sequence[Run]) -> str:
         builds=", ".join(builds),
     )
     sections = [head]
-    for file in dict.fromkeys(row.scenario.partition("::")[0] for row in rows):
+    for file in sorted({row.scenario.partition("::")[0] for row in rows}):
         ours = [row for row in rows if row.scenario.startswith(f"{file}::")]
         sections.append("\n".join([f"## {file}", "", *_table(ours, memory, kinds), ""]))
     return "\n".join(sections)
+
+
+def _check_alike(runs: Sequence[Run]) -> None:
+    """The models are generated and the same, and so are the arguments of a build."""
+    hashes: dict[str, str] = {}
+    arguments: dict[str, object] = {}
+    for run in runs:
+        for model in run.facts["models"]:
+            if model["name"] not in MODELS:
+                raise UsageProblem(f"{model['name']} is no generated model", hint=_ONLY)
+            if hashes.setdefault(model["name"], model["sha256"]) != model["sha256"]:
+                raise UsageProblem(f"these runs had different models called {model['name']}")
+        said = (run.facts["server_args"], run.facts["device"])
+        for build in run.facts["builds"]:
+            if arguments.setdefault(build["id"], said) != said:
+                raise UsageProblem(f"these runs had different arguments on {build['id']}")
 
 
 def _simplest(rows: Iterable[VerdictRow]) -> list[VerdictRow]:
@@ -92,7 +113,7 @@ def _table(
 
 def _grouped(rows: Iterable[VerdictRow]) -> dict[tuple[str, str], list[VerdictRow]]:
     groups: dict[tuple[str, str], list[VerdictRow]] = {}
-    for row in rows:
+    for row in sorted(rows, key=lambda row: (row.scenario, _variant(row))):
         groups.setdefault((row.scenario, _variant(row)), []).append(row)
     return groups
 

@@ -12,7 +12,7 @@ from pathlib import Path
 _END_OF_TASK = b"stop processing"
 _SETTLE_SECONDS = 0.5
 # Up to the white space: the file may be read while the number is being written.
-_LISTENING = re.compile(rb"listening on http://127\.0\.0\.1:(\d+)\s")
+_LISTENING = re.compile(rb"listening on http://127\.0\.0\.1:(\d{1,5})\s")
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,6 +213,7 @@ class LlamaServer:
         deadline = time.monotonic() + self._ready_seconds
         missing = "it does not listen"
         client: Client | None = None
+        believed = True  # what the log says: something else may have written to it
         for poll in itertools.count():
             if time.monotonic() > deadline:
                 break
@@ -220,14 +221,23 @@ class LlamaServer:
             if client is None:
                 # The system lists the connections of all processes, which takes long where there
                 # were many; the log tells as soon as the model is loaded.
-                port = self.log.announced_port(self._log_start)
-                if port is None and poll % _POLLS_OF_LOG == _POLLS_OF_LOG - 1:
+                port = self.log.announced_port(self._log_start) if believed else None
+                told = port is not None
+                if not told and (not believed or poll % _POLLS_OF_LOG == _POLLS_OF_LOG - 1):
                     port = self._port()
                 client = Client(f"http://127.0.0.1:{port}") if port else None
             if client is not None:
-                missing = self._missing(client, deadline)
+                try:
+                    missing = self._missing(client, deadline)
+                except ServerError:
+                    if not told:
+                        raise
+                    missing = "it is not where its log says"
                 if not missing:
                     return client
+                if told:
+                    client.close()
+                    client, believed = None, False
             # A large model loads for minutes: ask less and less often.
             time.sleep(min(_POLL_SECONDS * 1.02 ** min(poll, 500), _SLOWEST_POLL_SECONDS))
         if client is not None:

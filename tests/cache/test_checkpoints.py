@@ -30,8 +30,13 @@ TAIL = " and then?"
 
 
 def marked(name: str, characters: int) -> str:
-    """A text that an answer to another one must not feel: every second character is '#'."""
-    return "#".join(prose(name, characters // 2).text)
+    """A text that an answer to another one must not feel: every tenth character is '#'.
+
+    A single one is felt. With many, an answer to the text itself would be between two cells.
+    """
+    text = list(prose(name, characters).text)
+    text[::10] = "#" * len(text[::10])
+    return "".join(text)
 
 
 @TEXT_ONLY
@@ -106,7 +111,7 @@ def test_edited_message(start: Start, required: ConfigFields, edited: int) -> No
     the last one has. A window that ends in the edited message still sees marks in the
     first one, so that it is felt if a part of it is missing.
     """
-    first = prose("message", 150).text + "#" * 100 + prose("1", 50).text
+    first = prose("message", 205).text + "#" * 40 + prose("1", 55).text
     messages = [first, marked("message 2", 300), marked("message 3", 300)]
     with start(**required) as s:
         chat, said = Prompt((messages[0],)), []

@@ -107,20 +107,18 @@ def test_a_tolerance_follows_the_noise_and_tells_while_the_signal_is_larger() ->
     assert not Tolerance(noise=5.0, signal=6.0).tells
 
 
-def test_on_a_real_model_a_control_without_noise_is_not_trusted() -> None:
+def test_a_control_without_noise_is_not_trusted() -> None:
     """Right answers are as far as 1e-2 apart there, though many are equal to the last bit."""
-    quiet = Tolerance.of_control(noise=0.0, signal=0.8, generated=False)
+    quiet = Tolerance.of_control(noise=0.0, signal=0.8)
     assert 1e-2 < quiet.limit < 2.5e-2  # nor may one stale token be let through
     assert quiet.tells
-    loud = Tolerance.of_control(noise=0.02, signal=0.8, generated=False)
+    loud = Tolerance.of_control(noise=0.02, signal=0.8)
     assert loud.limit == pytest.approx(0.16)
     assert loud.tells
-    assert not Tolerance.of_control(noise=0.1, signal=0.8, generated=False).tells
-    assert not Tolerance.of_control(noise=0.0, signal=0.04, generated=False).tells
-    assert not Tolerance.of_control(noise=0.0, signal=0.0, generated=False).tells
-    assert Tolerance.of_control(noise=0.0, signal=8.0, generated=True).limit == BASE_TOLERANCE
+    assert not Tolerance.of_control(noise=0.1, signal=0.8).tells
+    assert not Tolerance.of_control(noise=0.0, signal=0.04).tells
+    assert not Tolerance.of_control(noise=0.0, signal=0.0).tells
 
 
 def test_a_control_that_reused_nothing_tells_nothing() -> None:
-    assert not Tolerance.of_control(noise=None, signal=5.0, generated=True).tells
-    assert not Tolerance.of_control(noise=None, signal=5.0, generated=False).tells
+    assert not Tolerance.of_control(noise=None, signal=5.0).tells

@@ -12,6 +12,7 @@ import pytest
 from harness.builds.build import Build
 from harness.cli import EXIT_INTERRUPTED, EXIT_USAGE, exit_code, main
 from harness.ledger import Ledger
+from tests.harness.report.test_memory import FACTS
 from tests.harness.test_ledger import VERDICT
 
 
@@ -45,7 +46,7 @@ def test_another_model(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_what_each_memory_kind_reused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ledger = Ledger(tmp_path / "ledger.jsonl", {"models": [{"name": "llama", "memory": "dense"}]})
+    ledger = Ledger(tmp_path / "ledger.jsonl", FACTS)
     ledger.add(VERDICT)
     ledger.end(0)
     ledger.close()

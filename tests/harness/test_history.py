@@ -99,12 +99,13 @@ def test_a_setting_forgets_adapters_at_zero_and_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt_cache", "slot", "relied_on"), [(False, 1, 1), (False, None, 4), (True, 1, 4)]
+    ("prompt_cache", "slot", "relied_on"),
+    [(False, 1, 1), (False, None, 4), (True, 1, 1), (True, None, 4)],
 )
 def test_a_slot_is_relied_on_for_what_it_has(
     prompt_cache: bool, slot: int | None, relied_on: int
 ) -> None:
-    """Unless there is a prompt cache to bring it what another one had."""
+    """What is in another one is not brought to it."""
     history = History(slots=2, prompt_cache=prompt_cache)
     history.record(State((1, 2, 3, 4), NONE), 0)
     history.record(State((1, 9, 9), NONE), 1)
@@ -153,6 +154,13 @@ def test_a_state_that_was_displaced_is_there_as_it_was() -> None:
         State((*first, 50, *range(60, 99)), under_another, Checkpoints(prompt_tokens=80)), 0
     )
     assert promised(history, first, memory=Memory.SWA) == 40 - 8
+
+
+def test_a_prompt_cache_brings_to_a_slot_what_was_displaced() -> None:
+    history = History(slots=2, prompt_cache=True)
+    history.record(State((1, 2, 3, 4), NONE), 0)
+    history.record(State((1, 9, 9), NONE), 0)
+    assert promised(history, (1, 2, 3, 4, 5), slot=1) == 4
 
 
 def test_a_copy_in_another_slot_stays_as_it_was() -> None:

@@ -53,3 +53,10 @@ def test_a_message_can_be_written_anew(memory: Memory) -> None:
     assert of(3000, 4000, chat, memory=memory) == 3000 - 512 - 8
     assert of(2999, 4000, chat, memory=memory) == 1500 - 512 - 8
     assert of(100, 4000, chat, memory=memory) == 0
+
+
+@OTHER
+def test_what_was_reused_has_no_new_checkpoints(memory: Memory) -> None:
+    edited = replace(PAST, read_from=1590)
+    assert of(1590, 1700, edited, memory=memory) == 1590 - 512 - 8
+    assert of(1589, 1700, edited, memory=memory) == 0

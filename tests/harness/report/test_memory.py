@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import pytest
+
+from harness.errors import UsageProblem
 from harness.ledger import RequestRow, Run, VerdictRow
 from harness.report.memory import page
 from tests.harness.test_ledger import VERDICT
 
-FACTS = {
+FACTS: dict[str, Any] = {
     "models": [
-        {"name": "llama", "memory": "dense"},
-        {"name": "qwen3", "memory": "dense"},
-        {"name": "gemma3", "memory": "swa"},
-    ]
+        {"name": "llama", "memory": "dense", "sha256": "1"},
+        {"name": "qwen3", "memory": "dense", "sha256": "2"},
+        {"name": "gemma3", "memory": "swa", "sha256": "3"},
+    ],
+    "builds": [{"id": "b1"}],
+    "server_args": [],
+    "device": "auto",
 }
 
 P = RequestRow(step="P", route="completion", prompt_tokens=9, expected=(0, 0), cache_n=0)
@@ -83,3 +90,18 @@ def test_the_head_says_what_was_run() -> None:
     text = page([Run(FACTS, (verdict("llama", AGAIN),)), Run(FACTS, ())])
     assert "from the ledgers of 2 runs" in text
     assert "Models: dense (llama, qwen3), swa (gemma3). Builds: b1." in text
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"server_args": ["-fa", "on"]}, "different arguments on b1"),
+        ({"device": "vulkan"}, "different arguments on b1"),
+        ({"models": [{**FACTS["models"][0], "sha256": "9"}]}, "different models called llama"),
+        ({"models": [{"name": "model.gguf", "memory": "swa"}]}, "is no generated model"),
+    ],
+    ids=["arguments", "device", "models", "own_model"],
+)
+def test_runs_that_do_not_belong_on_one_page(changed: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageProblem, match=words):
+        page([Run(FACTS, ()), Run({**FACTS, **changed}, ())])
