@@ -47,8 +47,10 @@ class History:
         if self.slots == 1:
             slot = 0
         if slot is None or self.prompt_cache:  # what goes on may have been anywhere before
-            self._in_slot = {k: _outgrown(old, state) for k, old in self._in_slot.items()}
-            self._anywhere = [_outgrown(old, state) for old in self._anywhere]
+            known = (*self._in_slot.values(), *self._anywhere)
+            left = {id(old): _outgrown(old, state) for old in known}  # one object stays one
+            self._in_slot = {k: left[id(old)] for k, old in self._in_slot.items()}
+            self._anywhere = [left[id(old)] for old in self._anywhere]
         if slot is not None:
             self._in_slot[slot] = state
         if slot is None or self.prompt_cache:

@@ -57,8 +57,8 @@ class Reference:
     quiet: bool
     """Whether the noise of this configuration is known and need not be measured."""
     _server: LlamaServer | None = None
-    _last: Setting | None = None
-    """What the server was asked under the last time."""
+    _last: Setting = field(default_factory=Setting)
+    """What the server was asked under the last time, or started with."""
     _replies: dict[object, Reply] = field(default_factory=dict, repr=False)
     _tolerances: dict[bool, Tolerance] = field(default_factory=dict)
 
@@ -95,7 +95,7 @@ class Reference:
         """Ends the server."""
         if self._server is not None:
             self._server.stop()
-            self._server = self._last = None
+            self._server = None
 
     def _ask_cold(
         self, route: Route, prompt: Prompt, setting: Setting, options: Options, timeout: float
@@ -103,7 +103,7 @@ class Reference:
         watch = Stopwatch(timeout)
         try:
             server = self._server or self._started(Setting())
-            changed, self._last = self._last not in (None, setting), setting
+            changed, self._last = self._last != setting, setting
             try:
                 with watch:
                     reply = send(server.client, route, prompt, options, watch.left)
@@ -129,6 +129,7 @@ class Reference:
 
     def _started(self, setting: Setting) -> LlamaServer:
         """A new server, with these scales server-wide from the start."""
+        self._last = setting
         self._server = self.make_server(self._under(setting), self.directory / "cold.log")
         try:
             self._server.start()
