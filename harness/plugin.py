@@ -133,8 +133,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=("auto", "xfail", "fail"),
         default="auto",
         help="known upstream bugs: expected failures, on builds of the commits they are known for "
-        "(xfail), or failures (fail). auto is xfail on the installed wheel and fail on any server "
-        "you pass (default: %(default)s)",
+        "(xfail), or failures (fail). auto is xfail on the installed wheel on the CPU, and fail "
+        "elsewhere (default: %(default)s)",
     )
     group.addoption(
         "--llama-report", metavar="PATH", help="write a ledger: one JSON object a line, no prompts"
