@@ -17,10 +17,21 @@ class State:
     setting: Setting
     checkpoints: Checkpoints | None = None
     """None where nothing is known of any."""
+    step: str = ""
+    """The step that left it."""
 
 
 NOTHING = State((), Setting())
 """What is in a slot that was never used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How many tokens of a prompt a state has that may, or must, be reused."""
+
+    tokens: int = 0
+    step: str | None = None
+    """The step that left the state, the last one of those that have as many; None without any."""
 
 
 @dataclass(slots=True)
@@ -52,6 +63,7 @@ class History:
             self._in_slot = {k: left[id(old)] for k, old in self._in_slot.items()}
             self._anywhere = [left[id(old)] for old in self._anywhere]
         if slot is not None:
+            self._in_slot.pop(slot, None)  # the last one comes last
             self._in_slot[slot] = state
         if slot is None or self.prompt_cache:
             self._anywhere.append(state)
@@ -68,14 +80,17 @@ class History:
         """
         return self.prompt_cache or not self._anywhere
 
-    def possible(self, prompt: Sequence[int], setting: Setting) -> int:
+    def possible(self, prompt: Sequence[int], setting: Setting) -> Share:
         """Tokens of `prompt` that may be reused.
 
         The longest common prefix with a state under the same setting; at least one token is
         always read, to have something to predict from.
         """
-        shared = (common_prefix(prompt, state.tokens) for state in self._under(setting))
-        return min(max(shared, default=0), len(prompt) - 1)
+        most = len(prompt) - 1
+        return _largest(
+            Share(min(common_prefix(prompt, state.tokens), most), state.step)
+            for state in self._under(setting)
+        )
 
     def promised(
         self,
@@ -85,7 +100,7 @@ class History:
         slot: int | None,
         memory: Memory,
         ubatch: int,
-    ) -> int:
+    ) -> Share:
         """Tokens of `prompt` that a user may rely on being reused, of memory of this kind.
 
         Where a slot is asked for, those that it has, or that the prompt cache can bring to it: not
@@ -93,24 +108,34 @@ class History:
         """
         only = None if slot is None or self.prompt_cache else self._in_slot.get(slot, NOTHING)
         elsewhere = [] if slot is None else [s for k, s in self._in_slot.items() if k != slot]
-        return max(
-            (
+        return _largest(
+            Share(
                 promise(
                     common_prefix(prompt, state.tokens),
                     len(prompt),
                     state.checkpoints,
                     memory=memory,
                     ubatch=ubatch,
-                )
-                for state in self._under(setting)
-                if (only is None or state is only) and not any(state is s for s in elsewhere)
-            ),
-            default=0,
+                ),
+                state.step,
+            )
+            for state in self._under(setting)
+            if (only is None or state is only) and not any(state is s for s in elsewhere)
         )
 
     def _under(self, setting: Setting) -> Iterable[State]:
+        """The states under a setting, in the order they were left where that is known."""
         states = (*self._in_slot.values(), *self._anywhere)
         return (state for state in states if state.setting == setting)
+
+
+def _largest(shares: Iterable[Share]) -> Share:
+    """The last of the largest ones."""
+    best = Share()
+    for share in shares:
+        if share.tokens and share.tokens >= best.tokens:
+            best = share
+    return best
 
 
 def _outgrown(old: State, new: State) -> State:

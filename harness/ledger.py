@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from harness.errors import UsageProblem
 
-SCHEMA = 2
+SCHEMA = 3
 _WHERE = ("scenario", "configuration", "model", "build")
 """What tells verdicts apart."""
 
@@ -46,6 +46,28 @@ class Verdict(StrEnum):
     def reached(self) -> bool:
         """Whether something was found out about the build."""
         return self not in (Verdict.UNSUPPORTED, Verdict.NOT_TESTED, Verdict.ERROR)
+
+
+class Purpose(StrEnum):
+    """What a request is for."""
+
+    TURN = "turn"
+    """The next words of a conversation."""
+    PROBE = "probe"
+    """A short request beside it: a health check, a title, a summary."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Why a step's reuse is what it is."""
+
+    cause: str
+    """One of a few: see `harness.explain`."""
+    text: str
+    """The numbers that show it."""
+
+    def __str__(self) -> str:
+        return f"{self.cause}: {self.text}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,18 +119,31 @@ class RequestRow:
     slot_asked: int | None = None
     cache_prompt: bool = True
     stream: bool = False
+    purpose: str | None = None
+    """Of a request for an answer: see `Purpose`."""
+    conversation: str | None = None
+    """The step that began it; None for what is no turn of one."""
     prompt_tokens: int = 0
     possible: int = 0
     """Tokens the rule allows to be reused."""
+    state: str | None = None
+    """The step that left the state this one is about: the one that has those tokens, or, of a slot
+    file, the one in it."""
     claim: str | None = None
     """What the step claims of its reuse."""
     expected: tuple[int, int] | None = None
     """Bounds of the reuse; None where the step is not judged."""
     slot: int | None = None
+    chosen: str | None = None
+    """How the slot was chosen, if the log says so."""
     cache_n: int | None = None
     prompt_n: int | None = None
     predicted_n: int | None = None
     prompt_ms: float | None = None
+    read_again: int = 0
+    """Tokens that were read though a state has them: possible ones that were not reused."""
+    reason: Reason | None = None
+    """Of a step that failed, or read tokens again."""
     file: SlotFileRow | None = None
     """What a step that saved or restored a slot file was told."""
     answer: str | None = None
@@ -166,6 +201,7 @@ class VerdictRow:
                     "expected": row["expected"] and tuple(row["expected"]),
                     "file": row["file"] and SlotFileRow(**row["file"]),
                     "cold": row["cold"] and ColdRow(**row["cold"]),
+                    "reason": row["reason"] and Reason(**row["reason"]),
                     "failures": tuple((kind, text) for kind, text in row["failures"]),
                 }
             )

@@ -164,6 +164,8 @@ class Recorder:
         case = _case(item, test)
         scenario = test.scenario
         signature = scenario.signature() if scenario else ()
+        if scenario is not None:
+            scenario.explain()
         known, reason = None, _not_judged(scenario)
         if isinstance(error, NotTestable):
             unsupported = isinstance(error, Unsupported)

@@ -25,9 +25,9 @@ from harness.errors import (
     ServerError,
 )
 from harness.expect import Claim, Failure, Kind, Reuse
-from harness.history import NOTHING, History, State, common_prefix
+from harness.history import NOTHING, History, Share, State, common_prefix
 from harness.judge import Asked, Judge, Judgement
-from harness.ledger import RequestRow, SlotFileRow
+from harness.ledger import Purpose, RequestRow, SlotFileRow
 from harness.memory import Checkpoints
 from harness.prompts import Prompt, Route
 from harness.reference import send
@@ -49,6 +49,8 @@ T = TypeVar("T")
 
 _OTHER = "%"
 """What no user's message begins with."""
+_SAME_CONVERSATION = 0.5
+"""A prompt that has more of an earlier one than this is of the same conversation."""
 _ROOM = 64 * 1024 * 1024
 """Bytes on a disk with less than which a slot file may not be written."""
 
@@ -82,6 +84,8 @@ class Scenario(Stage):
     _replies: list[Timings] = field(default_factory=list)
     """Of the running server."""
     _saved: dict[str, _SavedSlot] = field(default_factory=dict)
+    _prompts: dict[tuple[int, ...], str] = field(default_factory=dict)
+    """The conversation of each prompt so far."""
     _judge: Judge = field(init=False)
 
     def __post_init__(self) -> None:
@@ -99,6 +103,7 @@ class Scenario(Stage):
         cache_prompt: bool = True,
         stream: bool = False,
         n_predict: int = Options().n_predict,
+        purpose: Purpose = Purpose.TURN,
     ) -> Reply:
         """Sends one request and judges its reuse, its answer and its numbers.
 
@@ -112,7 +117,7 @@ class Scenario(Stage):
         options = Options(
             lora=self._field(lora), id_slot=slot, cache_prompt=cache_prompt, n_predict=n_predict
         )
-        bounds, possible = self._bounds(reuse, tokens, setting, options)
+        bounds, possible, promised = self._bounds(reuse, tokens, setting, options)
         row = RequestRow(
             step=name,
             route=self.route,
@@ -121,8 +126,10 @@ class Scenario(Stage):
             slot_asked=slot,
             cache_prompt=cache_prompt,
             stream=stream,
+            purpose=purpose.value,
+            conversation=self._conversation(name, tokens, purpose),
             prompt_tokens=len(tokens),
-            possible=possible,
+            possible=possible.tokens,
             claim=reuse.value,
             expected=(bounds.lower, bounds.upper) if bounds else None,
         )
@@ -138,26 +145,37 @@ class Scenario(Stage):
         generated = tuple(token.id for token in reply.tokens[:-1])
         if checkpoints is not None:
             checkpoints = replace(checkpoints, read_from=reply.timings.cache_n)
-        state = State((*tokens, *generated), setting, checkpoints)
+        short = bounds is not None and reply.timings.cache_n < bounds.lower
+        row = replace(row, state=promised.step if short else possible.step)
+        state = State((*tokens, *generated), setting, checkpoints, name)
         self._history.record(state, reply.id_slot if isinstance(reply, CompletionReply) else slot)
         self._judge_reply(row, asked, bounds, reply, log)
         return reply
 
-    def act(self, name: str, call: Callable[[Client, float], T]) -> T:
+    def act(self, name: str, call: Callable[[Client, float], T], *, route: str = "") -> T:
         """Does something else with the server, as a step of its own.
 
         `call` gets the client and the seconds left. A refusal or a crash is the step's failure. The
         scenario does not learn of states and answers: no request for tokens, and without a prompt
-        cache nothing that uses a slot.
+        cache nothing that uses a slot. `route` names one that takes a slot.
         """
-        row = self._new_row(name)
+        row, start = self._new_row(name, route), self.server.log.position()
         done, log = self._call(row, call)
+        if route:  # it is a task of a slot, whose log ends like that of any other
+            log = self.server.log.request_slice(start)
         self._record(row, [], log)
         return done
 
-    def refused(self, name: str, call: Callable[[Client, float], object]) -> None:
+    def refused(
+        self,
+        name: str,
+        call: Callable[[Client, float], object],
+        *,
+        route: str = "",
+        slot: int | None = None,
+    ) -> None:
         """Does something that is to be answered with an HTTP error, and not to end the server."""
-        row = self._new_row(name)
+        row = replace(self._new_row(name, route), slot_asked=slot)
         done, log = self._call_refusable(row, call)
         if isinstance(done, Refused):
             self._record(_with_refusal(row, done), [], log)
@@ -197,6 +215,7 @@ class Scenario(Stage):
         row = replace(
             self._new_row(name, "save"),
             slot_asked=slot,
+            state=state.step or None,
             note=f"left with {len(state.tokens)} tokens",
         )
         saved, log = self._call_refusable(
@@ -226,7 +245,9 @@ class Scenario(Stage):
         """
         assert file in self._saved, f"{file} was not saved here: s.refused(...) is for others"
         known = self._saved[file]
-        row = replace(self._new_row(name, "restore"), slot_asked=slot)
+        row = replace(
+            self._new_row(name, "restore"), slot_asked=slot, state=known.state.step or None
+        )
         whole = damaged_at is None and known.state.tokens
         call = self._call if whole else self._call_refusable
         restored, log = call(
@@ -305,22 +326,35 @@ class Scenario(Stage):
 
     def _bounds(
         self, reuse: Claim, tokens: Sequence[int], setting: Setting, options: Options
-    ) -> tuple[Reuse | None, int]:
-        """The bounds that a claim means here, and how many tokens may be reused."""
+    ) -> tuple[Reuse | None, Share, Share]:
+        """The bounds that a claim means here, and what may and what must be reused."""
         assert reuse is not Claim.PROMISED or self._history.certain, (
             "nothing can be promised of a state that may have been overwritten: state the slots"
         )
-        possible = promised = 0
-        if options.cache_prompt:
-            possible = self._history.possible(tokens, setting)
-            promised = self._history.promised(
-                tokens,
-                setting,
-                slot=options.id_slot,
-                memory=self.bench.model.memory,
-                ubatch=self.bench.ubatch(self.config),
-            )
-        return reuse.bounds(promised=promised, possible=possible), possible
+        possible = self._history.possible(tokens, setting)
+        promised = self._history.promised(
+            tokens,
+            setting,
+            slot=options.id_slot,
+            memory=self.bench.model.memory,
+            ubatch=self.bench.ubatch(self.config),
+        )
+        if not options.cache_prompt:
+            possible, promised = replace(possible, tokens=0), Share()
+        bounds = reuse.bounds(promised=promised.tokens, possible=possible.tokens)
+        return bounds, possible, promised
+
+    def _conversation(self, name: str, tokens: tuple[int, ...], purpose: Purpose) -> str | None:
+        """The step that began the conversation of this prompt: most of an earlier one is in it."""
+        if purpose is not Purpose.TURN:
+            return None
+        begun = name
+        for earlier, conversation in reversed(self._prompts.items()):
+            if common_prefix(tokens, earlier) > len(earlier) * _SAME_CONVERSATION:
+                begun = conversation
+                break
+        self._prompts[tokens] = begun
+        return begun
 
     def _checkpoints(self, prompt: Prompt, tokens: Sequence[int]) -> Checkpoints | None:
         """Where a state of this prompt surely can be resumed, of memory that cannot rewind.

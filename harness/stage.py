@@ -12,9 +12,11 @@ from harness.bench import Bench
 from harness.client import Client
 from harness.errors import NotTestable, Refused, RequestError, TimedOut
 from harness.expect import Failure, Kind
+from harness.explain import explained
 from harness.ledger import RequestRow
 from harness.server.config import ConfigFields, ServerConfig
 from harness.server.log import LogSlice
+from harness.server.log_reader import events
 from harness.server.process import LlamaServer, ServerExited
 from harness.stopwatch import Stopwatch
 
@@ -32,6 +34,10 @@ class Step:
     details: tuple[str, ...]
     """The `detail` of each of the row's failures."""
     log: LogSlice | None
+
+    def lines(self) -> list[str]:
+        """Of that part of the log."""
+        return self.log.text().splitlines() if self.log else []
 
 
 class ScenarioFailed(Exception):
@@ -84,6 +90,12 @@ class Stage:
         return tuple(
             sorted({f"{s.row.step}: {kind}" for s in self.steps for kind, _ in s.row.failures})
         )
+
+    def explain(self) -> None:
+        """Gives the steps that failed, or reused less than they might, their reasons."""
+        told = ((step.row, events(step.lines())) for step in self.steps)
+        rows = explained(told, similarity=self.config.slot_prompt_similarity)
+        self.steps[:] = [replace(s, row=row) for s, row in zip(self.steps, rows, strict=True)]
 
     def restart(self, **changes: Unpack[ConfigFields]) -> None:
         """Ends the server and starts a new one, with other values for some fields.

@@ -96,6 +96,8 @@ def _wrong(step: Step) -> list[str]:
     for (kind, message), detail in zip(step.row.failures, step.details, strict=True):
         lines.append(f"{step.row.step}: {kind}: {message}")
         lines += [f"    {line}" for line in detail.splitlines()]
+    if step.row.reason:
+        lines.append(f"    why: {step.row.reason}")
     if step.row.answer:
         within = f", within {step.row.cold}" if step.row.cold else ""
         lines.append(f"    answers judged by: {step.row.answer}{within}")

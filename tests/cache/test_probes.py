@@ -17,6 +17,7 @@ import pytest
 from harness.client import Options
 from harness.expect import Claim
 from harness.history import common_prefix
+from harness.ledger import Purpose
 from harness.prompts import Prompt, Route, prose
 from tests.cache.conftest import SIMILAR, Start
 
@@ -77,7 +78,7 @@ def test_health_check(start: Start, route: Route, idle_slots: bool) -> None:
     with start(cache_idle_slots=idle_slots) as s:
         require_health_check(s, conversation, probe)
         answer = s.ask("turn 1", conversation)
-        s.ask("probe", probe)
+        s.ask("probe", probe, purpose=Purpose.PROBE)
         s.ask("turn 2", conversation.then(answer.text, MORE), reuse=Claim.PROMISED)
 
 
@@ -88,7 +89,7 @@ def test_health_checks_in_a_row(start: Start, route: Route) -> None:
         answer = s.ask("turn 1", conversation)
         for number in range(6):
             require_health_check(s, conversation, health_check(route, number))
-            s.ask(f"probe {number + 1}", health_check(route, number))
+            s.ask(f"probe {number + 1}", health_check(route, number), purpose=Purpose.PROBE)
         s.ask("turn 2", conversation.then(answer.text, MORE), reuse=Claim.PROMISED)
 
 
@@ -100,7 +101,7 @@ def test_health_check_at_every_turn(start: Start, route: Route) -> None:
             reuse = Claim.ALLOWED if turn == 1 else Claim.PROMISED
             answer = s.ask(f"turn {turn}", conversation, reuse=reuse)
             require_health_check(s, conversation, health_check(route, turn))
-            s.ask(f"probe {turn}", health_check(route, turn))
+            s.ask(f"probe {turn}", health_check(route, turn), purpose=Purpose.PROBE)
             conversation = conversation.then(answer.text, prose(f"turn {turn}", 40).text)
 
 
@@ -110,7 +111,7 @@ def test_health_check_that_is_not_to_be_cached(start: Start, route: Route) -> No
     with start() as s:
         require_health_check(s, conversation, probe)
         answer = s.ask("turn 1", conversation)
-        s.ask("probe", probe, cache_prompt=False, n_predict=1)
+        s.ask("probe", probe, cache_prompt=False, n_predict=1, purpose=Purpose.PROBE)
         s.ask("turn 2", conversation.then(answer.text, MORE), reuse=Claim.PROMISED)
 
 
@@ -119,7 +120,11 @@ def test_embedding_request(start: Start, route: Route) -> None:
     conversation, text = talk(route), prose("embed", 60).text
     with start(embeddings=True) as s:
         answer = s.ask("turn 1", conversation)
-        s.act("embed", lambda client, seconds: client.embedding(text, timeout=seconds))
+        s.act(
+            "embed",
+            lambda client, seconds: client.embedding(text, timeout=seconds),
+            route="embedding",
+        )
         s.ask("turn 2", conversation.then(answer.text, MORE), reuse=Claim.PROMISED)
 
 
@@ -133,7 +138,7 @@ def test_health_check_without_a_prompt_cache(start: Start, route: Route) -> None
     with start(cache_ram=0) as s:
         require_health_check(s, conversation, probe)
         answer = s.ask("turn 1", conversation, slot=0)
-        s.ask("probe", probe, slot=0)
+        s.ask("probe", probe, slot=0, purpose=Purpose.PROBE)
         turn = conversation.then(answer.text, MORE)
         s.ask("turn 2", turn, slot=0, reuse=Claim.PROMISED)
 
@@ -151,7 +156,7 @@ def test_title_request(start: Start, idle_slots: bool) -> None:
         head = require_title_request(s, conversation, probe)
         s.require(head < KEPT * len(s.tokens(conversation)), "a system prompt of less than half")
         answer = s.ask("turn 1", conversation)
-        s.ask("probe", probe)
+        s.ask("probe", probe, purpose=Purpose.PROBE)
         s.ask("turn 2", conversation.then(answer.text, MORE), reuse=Claim.PROMISED)
 
 
@@ -164,7 +169,7 @@ def test_title_request_early(start: Start, idle_slots: bool) -> None:
         head = require_title_request(s, conversation, probe)
         s.require(head > KEPT * len(s.tokens(conversation)), "a system prompt of more than half")
         answer = s.ask("turn 1", conversation)
-        s.ask("probe", probe)
+        s.ask("probe", probe, purpose=Purpose.PROBE)
         s.ask("turn 2", conversation.then(answer.text, MORE), reuse=Claim.PROMISED)
 
 
@@ -190,7 +195,7 @@ def test_summary_request(start: Start) -> None:
         summary = conversation.then(answer.text, prose("sum up", 60).text)
         shared, length = shares(s, conversation, summary), len(s.tokens(conversation))
         s.require(shared > WHOLE * length, f"a summary that goes on from {length} tokens")
-        s.ask("probe", summary, reuse=Claim.PROMISED)
+        s.ask("probe", summary, reuse=Claim.PROMISED, purpose=Purpose.PROBE)
         s.ask("turn 2", conversation.then(answer.text, MORE), reuse=Claim.PROMISED)
 
 
@@ -220,6 +225,6 @@ def test_health_check_under_another_adapter(
     with start({"A": 0.0}) as s:
         require_health_check(s, conversation, probe)
         answer = s.ask("turn 1", conversation, lora=lora)
-        s.ask("probe", probe, lora={"A": probe_scale})
+        s.ask("probe", probe, lora={"A": probe_scale}, purpose=Purpose.PROBE)
         turn = conversation.then(answer.text, MORE)
         s.ask("turn 2", turn, lora=lora, reuse=Claim.PROMISED)

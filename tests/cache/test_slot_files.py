@@ -228,12 +228,12 @@ def check_refused(s: Scenario, file: str, topology: Topology) -> None:
     conversations = {"P": P, **{f"Q{slot}": prose(f"Q{slot}", 200) for slot in (1, 2, 3)}}
     in_slots = list(conversations.items())[: topology.parallel]
     answers = [s.ask(name, text, slot=slot) for slot, (name, text) in enumerate(in_slots)]
-    s.refused("restore", restoring(file))
+    s.refused("restore", restoring(file), route="restore", slot=0)
     for slot, (name, text) in enumerate(in_slots):
         turn = text.then(answers[slot].text, TAIL)
         s.ask(f"{name}, next turn", turn, slot=slot, reuse=Claim.PROMISED)
     s.restart()
-    s.refused("restore at first", restoring(file))
+    s.refused("restore at first", restoring(file), route="restore", slot=0)
     s.ask("P at first", P, slot=0)
 
 

@@ -33,10 +33,10 @@ def test_common_prefix(one: tuple[int, ...], other: tuple[int, ...], shared: int
 def test_only_states_under_the_same_setting_count() -> None:
     history = History(slots=1, prompt_cache=True)
     history.record(State((1, 2, 3, 4), HALF), slot=0)
-    assert history.possible((1, 2, 3, 9), HALF) == 3
-    assert history.possible((1, 2, 3, 9), NONE) == 0
-    assert history.possible((1, 2, 3, 9), Setting.of({"A": 1.0})) == 0
-    assert history.possible((1, 2, 3, 9), Setting.of({"B": 0.5})) == 0
+    assert history.possible((1, 2, 3, 9), HALF).tokens == 3
+    assert history.possible((1, 2, 3, 9), NONE).tokens == 0
+    assert history.possible((1, 2, 3, 9), Setting.of({"A": 1.0})).tokens == 0
+    assert history.possible((1, 2, 3, 9), Setting.of({"B": 0.5})).tokens == 0
 
 
 def test_the_longest_state_counts_and_one_token_is_always_read() -> None:
@@ -44,13 +44,13 @@ def test_the_longest_state_counts_and_one_token_is_always_read() -> None:
     history.record(State((1, 2), NONE), slot=0)
     history.record(State((1, 2, 3, 4), NONE), slot=0)
     history.record(State((1,), NONE), slot=0)
-    assert history.possible((1, 2, 3, 4, 5), NONE) == 4
-    assert history.possible((1, 2, 3, 4), NONE) == 3
-    assert history.possible((1,), NONE) == 0
+    assert history.possible((1, 2, 3, 4, 5), NONE).tokens == 4
+    assert history.possible((1, 2, 3, 4), NONE).tokens == 3
+    assert history.possible((1,), NONE).tokens == 0
 
 
 def test_nothing_is_possible_at_first() -> None:
-    assert History(slots=1, prompt_cache=True).possible((1, 2), NONE) == 0
+    assert History(slots=1, prompt_cache=True).possible((1, 2), NONE).tokens == 0
 
 
 @pytest.mark.parametrize("slot", [0, None])
@@ -58,7 +58,7 @@ def test_one_slot_without_a_prompt_cache_holds_what_came_last(slot: int | None) 
     history = History(slots=1, prompt_cache=False)
     history.record(State((1, 2, 3, 4), NONE), slot)
     history.record(State((1, 2, 9), NONE), slot)
-    assert history.possible((1, 2, 3, 4, 5), NONE) == 2
+    assert history.possible((1, 2, 3, 4, 5), NONE).tokens == 2
     assert history.in_slot(0) == State((1, 2, 9), NONE)
     assert history.certain
 
@@ -68,8 +68,8 @@ def test_slots_without_a_prompt_cache_hold_one_state_each() -> None:
     history.record(State((1, 2, 3), NONE), 0)
     history.record(State((5, 6, 7), NONE), 1)
     history.record(State((1, 9), NONE), 1)
-    assert history.possible((1, 2, 3, 4), NONE) == 3
-    assert history.possible((5, 6, 7, 8), NONE) == 0
+    assert history.possible((1, 2, 3, 4), NONE).tokens == 3
+    assert history.possible((5, 6, 7, 8), NONE).tokens == 0
     assert history.certain
 
 
@@ -77,7 +77,7 @@ def test_a_state_in_a_slot_nobody_named_may_be_anywhere() -> None:
     history = History(slots=2, prompt_cache=False)
     history.record(State((1, 2, 3), NONE), None)
     history.record(State((5, 6, 7), NONE), 0)
-    assert history.possible((1, 2, 3, 4), NONE) == 3
+    assert history.possible((1, 2, 3, 4), NONE).tokens == 3
     assert not history.certain
     assert history.in_slot(1) is None
 
@@ -87,7 +87,7 @@ def test_with_a_prompt_cache_nothing_is_forgotten() -> None:
     history.record(State((1, 2, 3), NONE), 0)
     history.record(State((5, 6, 7), NONE), 0)
     history.record(State((8, 9), NONE), None)
-    assert history.possible((1, 2, 3, 4), NONE) == 3
+    assert history.possible((1, 2, 3, 4), NONE).tokens == 3
     assert history.certain
 
 
@@ -109,7 +109,7 @@ def test_a_slot_is_relied_on_for_what_it_has(
     history = History(slots=2, prompt_cache=prompt_cache)
     history.record(State((1, 2, 3, 4), NONE), 0)
     history.record(State((1, 9, 9), NONE), 1)
-    assert history.possible((1, 2, 3, 4, 5), NONE) == 4
+    assert history.possible((1, 2, 3, 4, 5), NONE).tokens == 4
     assert promised(history, (1, 2, 3, 4, 5), slot=slot) == relied_on
 
 
@@ -126,7 +126,7 @@ def test_what_cannot_be_rewound_is_not_relied_on(shared: int, relied_on: int) ->
     history.record(State(tuple(range(44)), NONE, Checkpoints(prompt_tokens=41)), 0)
     prompt = (*range(shared), 90, 91, 92)
     assert promised(history, prompt, memory=Memory.SWA) == relied_on
-    assert history.possible(prompt, NONE) == shared
+    assert history.possible(prompt, NONE).tokens == shared
 
 
 @pytest.mark.parametrize(("kept", "left"), [(False, 0), (True, 39 - 2 - 8)])
@@ -182,4 +182,4 @@ def promised(
     slot: int | None = None,
     memory: Memory = Memory.DENSE,
 ) -> int:
-    return history.promised(prompt, NONE, slot=slot, memory=memory, ubatch=2)
+    return history.promised(prompt, NONE, slot=slot, memory=memory, ubatch=2).tokens
