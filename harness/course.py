@@ -151,7 +151,7 @@ class _Reader:
             case EntryObsolete(tokens=tokens):
                 self.obsolete.append(tokens)
             case EntryEvicted(limit=limit):
-                self.evicted.append(limit)
+                self._evict(limit)
             case LookupStarted():
                 self.course.lookup = event
             case EntryCompared():
@@ -198,6 +198,23 @@ class _Reader:
         if self.current is not None and held is not None:
             self.chronicle.slots[self.current] = replace(held, unsaved=why)
 
+    def _evict(self, limit: Limit) -> None:
+        """The oldest entry is gone: at once, where it makes room, since its address may come again.
+
+        Otherwise one may have been taken before, which only the list of entries tells.
+        """
+        if limit is not Limit.ROOM:
+            self.evicted.append(limit)
+            return
+        oldest = self.chronicle.entries[0] if self.chronicle.entries else None
+        if oldest is not None and oldest is not self.saving:
+            del self.chronicle.entries[0]
+            self._lose_entry(oldest, limit.value)
+
+    def _lose_entry(self, entry: Entry, why: str) -> None:
+        loss = replace(self._loss(End.EVICTED), held=entry.tokens, why=why)
+        self.chronicle.lose(entry.steps, loss)
+
     def _reconcile(self) -> None:
         """All entries are listed: finds out what became of those that are gone."""
         gone = self.chronicle.listed(self.listed)
@@ -211,9 +228,8 @@ class _Reader:
             gone.remove(taken)
             self._restore(taken)
         for number, entry in enumerate(gone):  # the oldest are evicted first, and listed first
-            why = self.evicted[number].value if number < len(self.evicted) else ""
-            loss = replace(self._loss(End.EVICTED), held=entry.tokens, why=why)
-            self.chronicle.lose(entry.steps, loss)
+            known = number < len(self.evicted)
+            self._lose_entry(entry, self.evicted[number].value if known else "")
         self.obsolete, self.evicted, self.saving, self.awaited = [], [], None, 0
 
     def _supersede(self, entry: Entry) -> None:

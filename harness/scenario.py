@@ -15,7 +15,8 @@ from harness.accounting import (
     slot_file_violations,
     violations,
 )
-from harness.client import Client, LoraField, Options
+from harness.client import Client, Options
+from harness.conversation import Conversations
 from harness.errors import (
     HarnessError,
     NotTestable,
@@ -28,6 +29,7 @@ from harness.expect import Claim, Failure, Kind, Reuse
 from harness.history import NOTHING, History, Share, State, common_prefix
 from harness.judge import Asked, Judge, Judgement
 from harness.ledger import Purpose, RequestRow, SlotFileRow
+from harness.loaded import NO_FIELD, Loaded, Lora, NoField
 from harness.memory import Checkpoints
 from harness.prompts import Prompt, Route
 from harness.reference import send
@@ -38,24 +40,12 @@ from harness.setting import Setting
 from harness.stage import Stage
 from harness.stopwatch import Stopwatch
 
-
-class NoField:
-    """The `lora` field is left out of a request: the server-wide scales apply."""
-
-
-NO_FIELD = NoField()
-
 T = TypeVar("T")
 
 _OTHER = "%"
 """What no user's message begins with."""
-_SAME_CONVERSATION = 0.5
-"""A prompt that has more of an earlier one than this is of the same conversation."""
 _ROOM = 64 * 1024 * 1024
 """Bytes on a disk with less than which a slot file may not be written."""
-
-Lora = Mapping[str, float] | NoField
-"""What a request says of its adapters: scales by letter, `{}` for `[]`, or NO_FIELD."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +69,17 @@ class Scenario(Stage):
     route: Route
     compare_cold: bool = True
     """False where a cold run would cost too much: answers are then judged by their cell alone."""
-    _server_wide: dict[str, float] = field(init=False)
+    _loaded: Loaded = field(init=False)
     _history: History = field(init=False)
     _replies: list[Timings] = field(default_factory=list)
     """Of the running server."""
     _saved: dict[str, _SavedSlot] = field(default_factory=dict)
-    _prompts: dict[tuple[int, ...], str] = field(default_factory=dict)
-    """The conversation of each prompt so far."""
+    _conversations: Conversations = field(default_factory=Conversations)
     _judge: Judge = field(init=False)
 
     def __post_init__(self) -> None:
         Stage.__post_init__(self)  # a dataclass with slots has no super()
+        self._loaded = Loaded(self.adapters, self.bench.model.oracle)
         self._judge = Judge(self.bench, self.compare_cold, Stopwatch(self.seconds))
 
     def ask(
@@ -112,10 +102,13 @@ class Scenario(Stage):
         self._check_name(name)
         assert isinstance(reuse, Claim), "a step states a claim, never a number"
         assert cache_prompt or reuse is not Claim.PROMISED, "what is not to be cached is not reused"
-        setting = self._setting(lora)
+        setting = self._loaded.setting(lora)
         tokens = self._tokens(RequestRow(step=name, route=self.route), prompt)
         options = Options(
-            lora=self._field(lora), id_slot=slot, cache_prompt=cache_prompt, n_predict=n_predict
+            lora=self._loaded.field(lora),
+            id_slot=slot,
+            cache_prompt=cache_prompt,
+            n_predict=n_predict,
         )
         bounds, possible, promised = self._bounds(reuse, tokens, setting, options)
         row = RequestRow(
@@ -127,7 +120,7 @@ class Scenario(Stage):
             cache_prompt=cache_prompt,
             stream=stream,
             purpose=purpose.value,
-            conversation=self._conversation(name, tokens, purpose),
+            conversation=self._conversations.of(name, tokens) if purpose is Purpose.TURN else None,
             prompt_tokens=len(tokens),
             possible=possible.tokens,
             claim=reuse.value,
@@ -184,8 +177,8 @@ class Scenario(Stage):
 
     def set_server_wide(self, scales: Mapping[str, float]) -> None:
         """`POST /lora-adapters`: states the server-wide scale of every loaded adapter."""
-        assert scales.keys() == self.adapters.keys(), "state every loaded adapter"
-        field = [(self._id(letter), scale) for letter, scale in scales.items()]
+        self._loaded.check_whole(scales)
+        field = self._loaded.field(scales) or []
         row = replace(
             self._new_row(f"POST /lora-adapters {len(self.steps)}", "/lora-adapters"),
             lora=dict(scales),
@@ -195,7 +188,7 @@ class Scenario(Stage):
             row, lambda client, seconds: client.set_lora_adapters(field, timeout=seconds)
         )
         self._record(row, [], log)
-        self._server_wide = dict(scales)
+        self._loaded.set_server_wide(scales)
 
     def check_metrics(self, name: str) -> None:
         """Compares the counters of `/metrics` with all replies since the server started."""
@@ -310,7 +303,7 @@ class Scenario(Stage):
         return self._tokens(RequestRow(step="tokenize", route="/tokenize"), prompt)
 
     def _start(self) -> None:
-        self._server_wide = dict(self.adapters)
+        self._loaded.restart()
         self._replies.clear()
         Stage._start(self)
         slots, prompt_cache = self.server.props.total_slots, self.config.cache_ram != 0
@@ -343,18 +336,6 @@ class Scenario(Stage):
             possible, promised = replace(possible, tokens=0), Share()
         bounds = reuse.bounds(promised=promised.tokens, possible=possible.tokens)
         return bounds, possible, promised
-
-    def _conversation(self, name: str, tokens: tuple[int, ...], purpose: Purpose) -> str | None:
-        """The step that began the conversation of this prompt: most of an earlier one is in it."""
-        if purpose is not Purpose.TURN:
-            return None
-        begun = name
-        for earlier, conversation in reversed(self._prompts.items()):
-            if common_prefix(tokens, earlier) > len(earlier) * _SAME_CONVERSATION:
-                begun = conversation
-                break
-        self._prompts[tokens] = begun
-        return begun
 
     def _checkpoints(self, prompt: Prompt, tokens: Sequence[int]) -> Checkpoints | None:
         """Where a state of this prompt surely can be resumed, of memory that cannot rewind.
@@ -403,33 +384,6 @@ class Scenario(Stage):
         )
         self._replies.append(reply.timings)
         return reply, self.server.log.request_slice(start)
-
-    def _setting(self, lora: Lora) -> Setting:
-        """The adapters in force. `ValueError` for scales that no cell tells."""
-        setting = self._meant(lora)
-        if self.bench.model.oracle is not None:
-            self.bench.model.oracle.expected(setting.as_dict())
-        return setting
-
-    def _meant(self, lora: Lora) -> Setting:
-        if isinstance(lora, NoField):
-            return Setting.of(self._server_wide)
-        if not lora:
-            # Upstream reads `[]` as the field left out; others read "no adapter". Under
-            # server-wide scales of 0 both are the same setting.
-            assert not any(self._server_wide.values()), "`[]` means two things here"
-            return Setting()
-        assert lora.keys() == self.adapters.keys(), "state every loaded adapter"
-        return Setting.of(lora)
-
-    def _field(self, lora: Lora) -> LoraField | None:
-        if isinstance(lora, NoField):
-            return None
-        return [(self._id(letter), scale) for letter, scale in lora.items()]
-
-    def _id(self, letter: str) -> int:
-        """llama-server numbers adapters in the order of its command line."""
-        return list(self.adapters).index(letter)
 
 
 def _check_room(directory: Path) -> None:

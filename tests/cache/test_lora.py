@@ -12,8 +12,8 @@ from __future__ import annotations
 import pytest
 
 from harness.expect import Claim
+from harness.loaded import NO_FIELD, Lora
 from harness.prompts import Prompt, prose
-from harness.scenario import NO_FIELD, Lora
 from tests.cache.conftest import Start
 
 P = prose("P", 400)

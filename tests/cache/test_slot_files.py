@@ -20,10 +20,10 @@ from harness.client import Client
 from harness.errors import NotTestable
 from harness.expect import Claim
 from harness.history import common_prefix
+from harness.loaded import NO_FIELD, Lora
 from harness.memory import Memory
 from harness.models.synthetic.store import stranger
 from harness.prompts import Prompt, Route, prose
-from harness.scenario import NO_FIELD, Lora
 from tests.cache.conftest import CACHE_RAM, Start, Topology
 from tests.cache.damage import NOTICEABLE, flip_last_bit, replace_tokens
 

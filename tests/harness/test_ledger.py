@@ -118,7 +118,7 @@ def test_a_ledger_is_read_as_it_was_written(tmp_path: Path) -> None:
         (lambda text: "[1]\n", "is not a ledger"),
         (lambda text: text[:-20], "is not whole"),
         (lambda text: text.rpartition('{"row": "end"')[0], "is not whole"),
-        (lambda text: text.replace('"schema": 2', '"schema": 1'), "of schema 1, not 2"),
+        (lambda text: text.replace('"schema": 3', '"schema": 1'), "of schema 1, not 3"),
         (lambda text: text.replace('"signature"', '"signs"'), "is damaged"),
         (lambda text: text.replace('{"row": "verdict"', '{"roe": "verdict"'), "is damaged"),
     ],

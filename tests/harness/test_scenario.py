@@ -20,11 +20,12 @@ from harness.client import Client, Options
 from harness.errors import HarnessError, NotTestable, ReferenceTrouble, Refused
 from harness.expect import Claim
 from harness.ledger import ColdRow
+from harness.loaded import NO_FIELD
 from harness.prompts import Prompt, Route, prose
 from harness.reference import Reference, send
 from harness.replies import Reply, SlotFile
 from harness.report.failure import failure_text
-from harness.scenario import NO_FIELD, Scenario
+from harness.scenario import Scenario
 from harness.server.config import ConfigFields
 from harness.server.process import ServerExited
 from harness.stage import ScenarioFailed

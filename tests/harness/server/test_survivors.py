@@ -37,7 +37,7 @@ from pathlib import Path
 import psutil, pytest
 
 from harness.prompts import Route, prose
-from harness.scenario import NO_FIELD
+from harness.loaded import NO_FIELD
 
 HERE = Path(__file__).parent
 

@@ -1,0 +1,41 @@
+"""The reasons why a step's reuse is what it is: a closed set."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Cause(StrEnum):
+    """The reasons."""
+
+    # Why less was reused than some state has.
+    NOTHING_SIMILAR = "no similar slot or entry"
+    SLOT_KEEPS_ENOUGH = "not looked up: the slot keeps enough"
+    PINNED = "not looked up: the slot was asked for"
+    SIMILARITY_OFF = "not looked up: similarity is off"
+    BELOW_THRESHOLD = "looked up, but below a threshold"
+    DISCARDED = "discarded for a change of adapters"
+    NO_CHECKPOINT = "no checkpoint near enough"
+    CONSUMED = "consumed by another request"
+    EVICTED = "evicted from the prompt cache"
+    SLOT_TAKEN = "slot taken by another request, unsaved"
+    IDLE_CLEARED = "idle slot cleared, unsaved"
+    NEVER_WRITTEN = "never written"
+    FILE_REFUSED = "slot emptied by a refused slot file"
+    POOL_FULL = "KV pool exhausted"
+    SLEPT = "the server slept"
+    NOT_ASKED = "cache_prompt is false"
+    # Where that came from which should not have been reused, or was reused and is wrong.
+    FROM_SLOT = "kept from its slot"
+    FROM_CACHE = "restored from the prompt cache"
+    FROM_FILE = "restored from a slot file"
+    AT_CHECKPOINT = "resumed at a context checkpoint"
+    SHIFTED = "moved by --cache-reuse"
+    NOT_REUSED = "nothing was reused"
+    # What has nothing to do with reuse.
+    ENDED = "the server ended"
+    NO_ANSWER = "no answer"
+    REFUSED = "refused"
+    TAKEN = "taken, though not whole"
+    NUMBERS = "the server's numbers"
+    UNKNOWN = "unknown"
