@@ -19,13 +19,14 @@ from harness.errors import HarnessError, UsageProblem
 from harness.ledger import read
 from harness.models.random_lora import make_random_lora
 from harness.models.synthetic.store import ENCODERS, MODELS, files_of
+from harness.report.ledger import rows, sums
 from harness.report.memory import page
 from harness.server.config import check_adapter_path
 
 _SERVED_BY = {"embedding": ("--embeddings",), "rerank": ("--reranking",)}
 """What a server needs to be told besides."""
 
-EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 4, 130
+EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_PIPE = 1, 4, 130, 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,7 +38,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def exit_code(program: str, command: Callable[[], int]) -> int:
     """What a command returns; where it raises one of our errors, that is said in one line."""
     try:
-        return command()
+        code = command()
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever read it has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_PIPE
     except HarnessError as error:
         print(f"{program}: {error}", file=sys.stderr)
         return EXIT_USAGE if isinstance(error, UsageProblem) else EXIT_FAILED
@@ -83,6 +89,18 @@ def parser() -> argparse.ArgumentParser:
     )
     table.set_defaults(run=_by_memory)
 
+    ledger = commands.add_parser(
+        "ledger",
+        help="print what was reused in each request and why no more, and the sums",
+        description="Prints a ledger: each step of each scenario, then sums by conversation, "
+        "purpose, adapters, slot choice and reason.",
+    )
+    ledger.add_argument("file", type=Path, metavar="FILE", help="what --llama-report wrote")
+    part = ledger.add_mutually_exclusive_group()
+    part.add_argument("--reasons", action="store_true", help="only the steps that have a reason")
+    part.add_argument("--sums", action="store_true", help="only the sums")
+    ledger.set_defaults(run=_ledger)
+
     lora = commands.add_parser(
         "make-lora", help="write a random LoRA adapter for a model, and print where it is"
     )
@@ -123,6 +141,17 @@ def _model(arguments: argparse.Namespace) -> int:
 
 def _by_memory(arguments: argparse.Namespace) -> int:
     print(page([read(path) for path in arguments.ledger]), end="")
+    return 0
+
+
+def _ledger(arguments: argparse.Namespace) -> int:
+    run = read(arguments.file)
+    if not arguments.sums:
+        for line in rows(run, only_reasons=arguments.reasons):
+            print(line)
+    if not arguments.reasons:
+        for line in sums(run):
+            print(line)
     return 0
 
 

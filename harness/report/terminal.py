@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from harness.ledger import ColdRow, Verdict, VerdictRow
+from harness.ledger import ColdRow, RequestRow, Verdict, VerdictRow
 from harness.report.table import columns
 from harness.report.wording import link, shown
 
@@ -20,6 +20,8 @@ _HEAD = (
 )
 _LARGE_FILE = 1_000_000
 """Bytes from which on the time to read a file says something."""
+_NAMED = 3
+"""Scenarios that are named for a reason."""
 _NOT_SHOWN_AS_ROWS = (Verdict.UNSUPPORTED, Verdict.NOT_TESTED)
 
 
@@ -30,6 +32,7 @@ def summary(rows: Sequence[VerdictRow]) -> list[str]:
     lines += _answers(tested)
     lines += _slot_files(tested)
     lines += _bugs(tested)
+    lines += _reasons(tested)
     lines += _not_tested([row for row in rows if row.verdict in _NOT_SHOWN_AS_ROWS])
     totals = Counter(row.verdict for row in rows)
     counts = (f"{totals[verdict]} {verdict}" for verdict in Verdict if totals[verdict])
@@ -112,6 +115,30 @@ def _bugs(rows: Iterable[VerdictRow]) -> list[str]:
     """A line for each bug that the table names."""
     bugs = sorted({(row.issue, row.bug or "") for row in rows if row.issue})
     return [" ".join(filter(None, [f"{issue}:", what, link(issue)])) for issue, what in bugs]
+
+
+def _reasons(rows: Iterable[VerdictRow]) -> list[str]:
+    """The failing steps by reason, those first that cost most."""
+    steps: dict[str, list[tuple[str, RequestRow]]] = {}
+    for row in rows:
+        for request in row.requests:
+            if request.failures and request.reason:
+                steps.setdefault(request.reason.cause, []).append((row.scenario, request))
+    if not steps:
+        return []
+    body = [
+        (cause, str(len(found)), str(sum(r.read_again for _, r in found)), _scenarios(found))
+        for cause, found in steps.items()
+    ]
+    body.sort(key=lambda cells: (-int(cells[2]), -int(cells[1])))
+    return ["", *columns([("why steps failed", "steps", "read again", "in"), *body]), ""]
+
+
+def _scenarios(found: Iterable[tuple[str, RequestRow]]) -> str:
+    """The scenarios with the most of these steps."""
+    counts = Counter(scenario.partition("::")[2] for scenario, _ in found).most_common()
+    named = ", ".join(f"{name} ({count})" for name, count in counts[:_NAMED])
+    return named if len(counts) <= _NAMED else f"{named} and {len(counts) - _NAMED} more"
 
 
 def abbreviated(configurations: Iterable[str]) -> str:
