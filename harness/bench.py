@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Unpack
 
 from harness.client import Client
+from harness.course import SIMILARITY
 from harness.errors import NotTestable, Unsupported
 from harness.models.spec import Model
 from harness.prompts import Prompt, Route
@@ -107,12 +108,25 @@ class Bench:
         micro = self._size("--ubatch-size", config.ubatch_size or _UBATCH)
         return min(micro, self._size("--batch-size", config.batch_size or _BATCH))
 
+    def similarity(self, config: ServerConfig) -> float:
+        """`--slot-prompt-similarity` of a server, the user's word included."""
+        said = self._said("--slot-prompt-similarity")
+        ours = config.slot_prompt_similarity
+        try:
+            return float(said)
+        except ValueError:
+            return SIMILARITY if ours is None else ours
+
     def _size(self, flag: str, ours: int) -> int:
         """What the user's own arguments say of a size, or else what we do."""
+        said = self._said(flag)
+        return int(said) if said.isdecimal() else ours
+
+    def _said(self, flag: str) -> str:
+        """The value the user's own arguments give a flag; empty where they do not."""
         capabilities = self.program.capabilities
         given = user_flags(self.extra_args, capabilities)
-        words = given.get(capabilities.spellings(flag)[0], ())
-        return int(words[-1]) if words and words[-1].isdecimal() else ours
+        return next(reversed(given.get(capabilities.spellings(flag)[0], ())), "")
 
     def says(self, flag: str) -> bool:
         """Whether the user's own arguments give this flag."""

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Cause(StrEnum):
-    """The reasons."""
+    """A reason."""
 
     # Why less was reused than some state has.
     NOTHING_SIMILAR = "no similar slot or entry"
@@ -19,13 +19,14 @@ class Cause(StrEnum):
     CONSUMED = "consumed by another request"
     EVICTED = "evicted from the prompt cache"
     SLOT_TAKEN = "slot taken by another request, unsaved"
-    IDLE_CLEARED = "idle slot cleared, unsaved"
+    CLEARED = "idle slot cleared, unsaved"
     NEVER_WRITTEN = "never written"
     FILE_REFUSED = "slot emptied by a refused slot file"
     POOL_FULL = "KV pool exhausted"
+    CONTEXT_SHIFTED = "context shifted"
     SLEPT = "the server slept"
     NOT_ASKED = "cache_prompt is false"
-    # Where that came from which should not have been reused, or was reused and is wrong.
+    # Where that came from which should not have been reused, or is wrong.
     FROM_SLOT = "kept from its slot"
     FROM_CACHE = "restored from the prompt cache"
     FROM_FILE = "restored from a slot file"
@@ -36,6 +37,21 @@ class Cause(StrEnum):
     ENDED = "the server ended"
     NO_ANSWER = "no answer"
     REFUSED = "refused"
-    TAKEN = "taken, though not whole"
+    ACCEPTED = "accepted, though an error was due"
     NUMBERS = "the server's numbers"
     UNKNOWN = "unknown"
+
+    @property
+    def of_origin(self) -> bool:
+        """Whether it says where something came from, and not why something was lost."""
+        return self in _ORIGINS
+
+
+_ORIGINS = (
+    Cause.FROM_SLOT,
+    Cause.FROM_CACHE,
+    Cause.FROM_FILE,
+    Cause.AT_CHECKPOINT,
+    Cause.SHIFTED,
+    Cause.NOT_REUSED,
+)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from harness.server.events import EntryListed
+from harness.server.events import CacheListed, EntryListed
 
 Steps = tuple[str, ...]
-"""The step that left a state, and before that one those whose states it has all of."""
+"""The step that left a state, last; before it those whose states it has all of."""
 
 
 class Via(StrEnum):
@@ -24,15 +25,18 @@ class Held:
     """A state in a slot."""
 
     steps: Steps
+    """None where it is not known."""
     tokens: int
     via: Via = Via.COMPUTED
     unsaved: str = ""
     """Why the prompt cache did not take it, where it was offered."""
+    shifted: bool = False
+    """Whether its beginning was dropped, for want of context."""
 
     @property
     def step(self) -> str:
-        """The step that left it."""
-        return self.steps[-1]
+        """The step that left it; empty where it is not known."""
+        return self.steps[-1] if self.steps else ""
 
 
 @dataclass(slots=True)
@@ -56,8 +60,10 @@ class End(StrEnum):
     OVERWRITTEN = "overwritten in its slot"
     NOT_TAKEN = "not taken by the prompt cache"
     NO_COMPLETION = "overwritten by a request that is no completion"
-    IDLE = "cleared in an idle slot"
+    NOT_CACHED = "overwritten by a request that is not to use what is cached"
+    CLEARED = "cleared in a slot"
     PURGED = "purged, since the KV pool was full"
+    NO_ROOM = "cleared, since another state could not be restored"
     REPLACED = "replaced by a slot file"
     FILE_REFUSED = "cleared for a slot file that was refused"
     SLEPT = "given up by a server that went to sleep"
@@ -92,13 +98,16 @@ class Chronicle:
     """Of the prompt cache, the oldest first."""
     losses: dict[str, Loss] = field(default_factory=dict)
     """By step, of states that are nowhere any more."""
-    suspects: dict[int, str] = field(default_factory=dict)
-    """Slots that a refused slot file may have emptied, and the step that brought it."""
+    users: dict[int, str] = field(default_factory=dict)
+    """The step whose request a slot had last."""
+    limits: CacheListed | None = None
+    """The last the server said of the prompt cache as a whole."""
+    refusing: tuple[str, int] | None = None
+    """A step whose slot file was refused, and its slot, until the log tells of it."""
 
     def hold(self, slot: int, held: Held) -> None:
         """A state is in a slot, which was empty."""
         self.slots[slot] = held
-        self.suspects.pop(slot, None)
         for step in held.steps:
             self.losses.pop(step, None)
 
@@ -127,14 +136,14 @@ class Chronicle:
         """An entry that has a step's state."""
         return next((entry for entry in self.entries if step in entry.steps), None)
 
-    def listed(self, found: list[EntryListed]) -> list[Entry]:
+    def listed(self, found: Iterable[EntryListed]) -> list[Entry]:
         """Has the entries that the server lists, and no others; those that are gone."""
         before = self.entries
         self.entries = [_recognised(entry, before) for entry in found]
         return [entry for entry in before if not any(entry is other for other in self.entries)]
 
 
-def _recognised(listed: EntryListed, known: list[Entry]) -> Entry:
+def _recognised(listed: EntryListed, known: Iterable[Entry]) -> Entry:
     """The entry that is listed: by its address or, just saved, by its length."""
     for entry in known:
         if entry.address in (listed.address, "") and entry.tokens == listed.tokens:

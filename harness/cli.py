@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,7 +20,7 @@ from harness.errors import HarnessError, UsageProblem
 from harness.ledger import read
 from harness.models.random_lora import make_random_lora
 from harness.models.synthetic.store import ENCODERS, MODELS, files_of
-from harness.report.ledger import rows, sums
+from harness.report.ledger import Only, rows, sums
 from harness.report.memory import page
 from harness.server.config import check_adapter_path
 
@@ -38,12 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def exit_code(program: str, command: Callable[[], int]) -> int:
     """What a command returns; where it raises one of our errors, that is said in one line."""
     try:
-        code = command()
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:  # whoever read it has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_PIPE
+        return command()
     except HarnessError as error:
         print(f"{program}: {error}", file=sys.stderr)
         return EXIT_USAGE if isinstance(error, UsageProblem) else EXIT_FAILED
@@ -97,9 +93,22 @@ def parser() -> argparse.ArgumentParser:
     )
     ledger.add_argument("file", type=Path, metavar="FILE", help="what --llama-report wrote")
     part = ledger.add_mutually_exclusive_group()
-    part.add_argument("--reasons", action="store_true", help="only the steps that have a reason")
+    part.add_argument(
+        "--failed",
+        action="store_const",
+        dest="only",
+        const=Only.FAILED,
+        help="only the steps that failed, and no sums",
+    )
+    part.add_argument(
+        "--reasons",
+        action="store_const",
+        dest="only",
+        const=Only.REASONS,
+        help="only the steps that have a reason, whether they failed or not, and no sums",
+    )
     part.add_argument("--sums", action="store_true", help="only the sums")
-    ledger.set_defaults(run=_ledger)
+    ledger.set_defaults(run=_ledger, only=Only.ALL)
 
     lora = commands.add_parser(
         "make-lora", help="write a random LoRA adapter for a model, and print where it is"
@@ -140,18 +149,27 @@ def _model(arguments: argparse.Namespace) -> int:
 
 
 def _by_memory(arguments: argparse.Namespace) -> int:
-    print(page([read(path) for path in arguments.ledger]), end="")
-    return 0
+    return _print(page([read(path) for path in arguments.ledger]).splitlines())
 
 
 def _ledger(arguments: argparse.Namespace) -> int:
-    run = read(arguments.file)
-    if not arguments.sums:
-        for line in rows(run, only_reasons=arguments.reasons):
+    run, only = read(arguments.file), arguments.only
+    parts = [] if arguments.sums else [rows(run, only)]
+    if only is Only.ALL:
+        parts.append(sums(run))
+    return _print(itertools.chain(*parts))
+
+
+def _print(lines: Iterable[str]) -> int:
+    """Prints as many as the reader wants; the exit code."""
+    try:
+        for line in lines:
             print(line)
-    if not arguments.reasons:
-        for line in sums(run):
-            print(line)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads has seen enough; nor is there anything to flush at exit
+        with Path(os.devnull).open("w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        return EXIT_PIPE
     return 0
 
 

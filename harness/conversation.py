@@ -18,9 +18,10 @@ class Conversations:
     _begun: dict[tuple[int, ...], str] = field(default_factory=dict)
 
     def of(self, step: str, prompt: Sequence[int]) -> str:
-        """The conversation of a step's prompt: that of the last one it has most of, or its own."""
-        tokens = tuple(prompt)
-        for earlier, begun in reversed(self._begun.items()):
-            if common_prefix(tokens, earlier) > _SAME * len(earlier):
-                return self._begun.setdefault(tokens, begun)
-        return self._begun.setdefault(tokens, step)
+        """The conversation of a step's prompt: that of the one it shares most with, or its own."""
+        tokens, most, conversation = tuple(prompt), 0, step
+        for earlier, begun in self._begun.items():
+            shared = common_prefix(tokens, earlier)
+            if shared >= max(most, 1) and shared > _SAME * len(earlier):
+                most, conversation = shared, begun
+        return self._begun.setdefault(tokens, conversation)

@@ -47,15 +47,16 @@ class Reuse:
     def judge(self, cache_n: int) -> Failure | None:
         """What is wrong with `cache_n` reused tokens, if anything."""
         if cache_n < self.lower:
-            lost = self.lower - cache_n
-            return Failure(Kind.LOST_REUSE, f"{lost} tokens were read again for nothing")
+            lost = _tokens(self.lower - cache_n)
+            return Failure(Kind.LOST_REUSE, f"{lost} read again for nothing")
         if cache_n > self.upper:
-            stale = cache_n - self.upper
-            return Failure(
-                Kind.WRONG_REUSE,
-                f"{stale} tokens more were reused than may be",
-            )
+            stale = _tokens(cache_n - self.upper)
+            return Failure(Kind.WRONG_REUSE, f"{stale} reused that may not be")
         return None
+
+
+def _tokens(number: int) -> str:
+    return "1 token was" if number == 1 else f"{number} tokens were"
 
 
 class Claim(Enum):

@@ -7,14 +7,15 @@ scenario did before; a state goes by the name of the step that left it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from harness.cause import Cause
 from harness.chronicle import Chronicle, Held, Via
-from harness.course import Course, follow
+from harness.course import SIMILARITY, Course
 from harness.expect import Kind
+from harness.follow import follow
 from harness.ledger import Reason, RequestRow
-from harness.miss import SIMILARITY, Miss, Whereabouts, state
+from harness.miss import Miss, Whereabouts, state
 from harness.server.events import Event, How
 from harness.setting import Setting
 
@@ -22,7 +23,7 @@ _OTHER_KINDS: Mapping[str, Cause] = {
     Kind.CRASH: Cause.ENDED,
     Kind.HANG: Cause.NO_ANSWER,
     Kind.REFUSED: Cause.REFUSED,
-    Kind.ACCEPTED: Cause.TAKEN,
+    Kind.ACCEPTED: Cause.ACCEPTED,
     Kind.ACCOUNTING: Cause.NUMBERS,
 }
 _FROM: Mapping[Via, Cause] = {
@@ -32,99 +33,144 @@ _FROM: Mapping[Via, Cause] = {
 }
 
 
-def explained(
-    steps: Iterable[tuple[RequestRow, Iterable[Event]]], *, similarity: float | None = None
-) -> list[RequestRow]:
-    """The steps of one scenario, those with a reason where one is due.
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """A step, with what the server logged since the one before."""
 
-    `similarity` is the server's `--slot-prompt-similarity`, None its default.
-    """
-    narrator = _Narrator(SIMILARITY if similarity is None else similarity)
-    return [narrator.told(row, events) for row, events in steps]
+    row: RequestRow
+    events: Iterable[Event] = ()
+    similarity: float = SIMILARITY
+    """The server's `--slot-prompt-similarity`."""
+
+
+def explained(steps: Iterable[Logged]) -> list[RequestRow]:
+    """The steps of one scenario, those with a reason where one is due."""
+    narrator = _Narrator()
+    return [narrator.told(step) for step in steps]
+
+
+def unexplained(row: RequestRow, error: Exception) -> RequestRow:
+    """A step that could not be explained."""
+    if not row.failures and not _read_again(row):
+        return row
+    reason = Reason(cause=Cause.UNKNOWN, text=f"explaining failed with {type(error).__name__}")
+    return replace(row, read_again=_read_again(row), reason=reason)
 
 
 class _Narrator:
     """Goes through the steps of a scenario, and knows what was before."""
 
-    def __init__(self, similarity: float) -> None:
-        self._similarity = similarity
+    def __init__(self) -> None:
         self._chronicle = Chronicle()
-        self._rows: dict[str, RequestRow] = {}
+        self._settings: dict[str, Setting] = {}
+        self._stale: dict[str, str] = {}
+        """The step that a step's own state is stale from, where it reused too much."""
 
-    def told(self, row: RequestRow, events: Iterable[Event]) -> RequestRow:
+    def told(self, step: Logged) -> RequestRow:
         """The row of a step, with its reason if one is due."""
+        row, answers = step.row, bool(step.row.prompt_tokens)
         if row.route == "restart":
             self._chronicle = Chronicle()
         elif row.route == "restore" and row.slot_asked is not None:
             self._learn_of_file(row, row.slot_asked)
-        answers = bool(row.prompt_tokens)
         at = Whereabouts.of(row.state, self._chronicle) if answers and row.state else None
-        course = follow(self._chronicle, row.step, events, completion=answers)
-        self._rows[row.step] = row
-        row = replace(row, chosen=_chosen(row, course), read_again=_read_again(row))
-        return replace(row, reason=self._reason(row, course, at))
+        course = follow(
+            self._chronicle,
+            row.step,
+            step.events,
+            completion=answers,
+            cached=row.cache_prompt,
+        )
+        if answers:
+            self._settings[row.step] = Setting.of(row.setting)
+            self._learn_of_stale(row, course)
+        row = replace(
+            row,
+            slot=course.slot if row.slot is None and answers else row.slot,
+            chosen=_chosen(row, course),
+            read_again=_read_again(row),
+        )
+        return replace(row, reason=self._reason(row, course, at, step.similarity))
 
     def _learn_of_file(self, row: RequestRow, slot: int) -> None:
-        """What a slot file changed: the log says so only where it was refused."""
+        """What a slot file brought; one that was refused may have emptied its slot."""
         if row.file is None and Kind.ACCEPTED not in dict(row.failures):
-            self._chronicle.suspects[slot] = row.step
+            self._chronicle.refusing = row.step, slot
             return
         tokens = row.file.tokens if row.file else 0
         held = Held((row.state or row.step,), tokens, Via.FILE)
         self._chronicle.restore(row.step, slot, held)
 
-    def _reason(self, row: RequestRow, course: Course, at: Whereabouts | None) -> Reason | None:
+    def _learn_of_stale(self, row: RequestRow, course: Course) -> None:
+        """A step that reused more than it might has left a state that is no better."""
+        if course.source is not None and (row.cache_n or 0) > row.possible:
+            source = course.source.step
+            self._stale[row.step] = self._stale.get(source, source)
+
+    def _reason(
+        self, row: RequestRow, course: Course, at: Whereabouts | None, similarity: float
+    ) -> Reason | None:
         kinds = {kind for kind, _ in row.failures}
-        if Kind.LOST_REUSE in kinds:
-            return self._miss(row, course, at)
-        if kinds & {Kind.WRONG_REUSE, Kind.WRONG_ANSWER}:
+        lost = Kind.LOST_REUSE in kinds
+        wrong = bool(kinds & {Kind.WRONG_REUSE, Kind.WRONG_ANSWER})
+        if lost or (row.read_again and not kinds):
+            miss = self._miss(row, course, at, similarity)
+            also = f"; and what was reused: {self._origin(row, course)}" if wrong else ""
+            return replace(miss, text=miss.text + also)
+        if wrong:
             return self._origin(row, course)
         if kinds:
             return _other(row, course)
-        if row.read_again:
-            return self._miss(row, course, at)
         if not row.cache_prompt and at is not None:
             return Reason(cause=Cause.NOT_ASKED, text=f"{state(at.step)} was not to be reused")
         return None
 
-    def _miss(self, row: RequestRow, course: Course, at: Whereabouts | None) -> Reason:
+    def _miss(
+        self, row: RequestRow, course: Course, at: Whereabouts | None, similarity: float
+    ) -> Reason:
         """Why too little was reused."""
         if at is None or course.slot is None:
             return Reason(cause=Cause.UNKNOWN, text="the log does not tell of this request")
         return Miss(
             row=row,
             course=course,
-            at=at,
-            similarity=self._similarity,
             slot=course.slot,
+            at=at,
             loss=self._chronicle.losses.get(at.step),
+            similarity=similarity,
+            settings=self._settings,
         ).reason()
 
     def _origin(self, row: RequestRow, course: Course) -> Reason:
         """Where that came from which was reused and should not have been, or is wrong."""
-        source = course.source
-        too_much = Kind.WRONG_REUSE in dict(row.failures)
+        source, checkpoint = course.source, course.checkpoint
         if not row.cache_n:
-            return Reason(cause=Cause.NOT_REUSED, text="the answer is wrong by itself")
+            return Reason(cause=Cause.NOT_REUSED, text="cache_n is 0")
         if course.shifted:
             where = f"{course.shifted} tokens were moved to where the prompt has them"
             return Reason(cause=Cause.SHIFTED, text=where)
-        if course.checkpoint is not None and not too_much:
-            where = f"it was made after {course.checkpoint.tokens} tokens"
-            return Reason(cause=Cause.AT_CHECKPOINT, text=where)
         if source is None:
             return Reason(cause=Cause.UNKNOWN, text="the log does not tell what the slot had")
-        left = f"slot {course.slot} had {state(source.step)}, {self._computed(source, row)}"
-        return Reason(cause=_FROM[source.via], text=left)
+        had = f"slot {course.slot} had {state(source.step)}"
+        if checkpoint is not None and Kind.WRONG_REUSE not in dict(row.failures):
+            resumed = f"resumed at its checkpoint after {checkpoint.n_past} tokens"
+            return Reason(cause=Cause.AT_CHECKPOINT, text=f"{had}, {resumed}")
+        if source.via is Via.FILE and source.step not in self._settings:
+            brought = f"slot {course.slot} had what the file of {source.step!r} brought"
+            return Reason(cause=Cause.FROM_FILE, text=brought)
+        return Reason(cause=_FROM[source.via], text=f"{had}, {self._computed(source.step, row)}")
 
-    def _computed(self, source: Held, row: RequestRow) -> str:
+    def _computed(self, source: str, row: RequestRow) -> str:
         """Under which adapters a state was computed that a request made use of."""
-        left = self._rows.get(source.step)
-        if left is None or not left.prompt_tokens:
-            return "of which nothing is known"
-        here, there = Setting.of(row.setting), Setting.of(left.setting)
-        same = f"computed under the same adapters, {here}"
-        return same if here == there else f"computed under {there}, and here is {here}"
+        here = Setting.of(row.setting)
+        origin = self._stale.get(source, source)
+        there = self._settings.get(origin)
+        through = f" by {origin!r}" if origin != source else ""
+        if there is None:
+            return "computed before"
+        if there == here:
+            return f"computed{through} under the same adapters, {here}"
+        return f"computed{through} under {there}, and here is {here}"
 
 
 def _chosen(row: RequestRow, course: Course) -> str | None:
@@ -140,5 +186,5 @@ def _read_again(row: RequestRow) -> int:
 
 def _other(row: RequestRow, course: Course) -> Reason:
     """Of a failure that has nothing to do with reuse."""
-    kind, message = next((kind, text) for kind, text in row.failures if kind in _OTHER_KINDS)
-    return Reason(cause=_OTHER_KINDS[kind], text=course.aborted or message)
+    kind, message = row.failures[0]
+    return Reason(cause=_OTHER_KINDS.get(kind, Cause.UNKNOWN), text=course.aborted or message)

@@ -30,8 +30,11 @@ class Share:
     """How many tokens of a prompt a state has that may, or must, be reused."""
 
     tokens: int = 0
+    """Those that count: of a promise fewer than are shared."""
     step: str | None = None
     """The step that left the state, the last one of those that have as many; None without any."""
+    shared: int = 0
+    """Those that it has; the last one of the prompt, which is always read, left out."""
 
 
 @dataclass(slots=True)
@@ -86,11 +89,8 @@ class History:
         The longest common prefix with a state under the same setting; at least one token is
         always read, to have something to predict from.
         """
-        most = len(prompt) - 1
-        return _largest(
-            Share(min(common_prefix(prompt, state.tokens), most), state.step)
-            for state in self._under(setting)
-        )
+        shared = ((self._shared(prompt, state), state) for state in self._under(setting))
+        return _largest(Share(tokens, state.step, tokens) for tokens, state in shared)
 
     def promised(
         self,
@@ -118,10 +118,15 @@ class History:
                     ubatch=ubatch,
                 ),
                 state.step,
+                self._shared(prompt, state),
             )
             for state in self._under(setting)
             if (only is None or state is only) and not any(state is s for s in elsewhere)
         )
+
+    @staticmethod
+    def _shared(prompt: Sequence[int], state: State) -> int:
+        return min(common_prefix(prompt, state.tokens), len(prompt) - 1)
 
     def _under(self, setting: Setting) -> Iterable[State]:
         """The states under a setting, in the order they were left where that is known."""

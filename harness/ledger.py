@@ -19,6 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
+from harness.cause import Cause
 from harness.errors import UsageProblem
 
 SCHEMA = 3
@@ -61,13 +62,17 @@ class Purpose(StrEnum):
 class Reason:
     """Why a step's reuse is what it is."""
 
-    cause: str
-    """One of a few: see `harness.explain`."""
+    cause: Cause
     text: str
     """The numbers that show it."""
 
     def __str__(self) -> str:
         return f"{self.cause}: {self.text}"
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """Of plain data."""
+        return cls(cause=Cause(data["cause"]), text=data["text"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,23 +132,25 @@ class RequestRow:
     possible: int = 0
     """Tokens the rule allows to be reused."""
     state: str | None = None
-    """The step that left the state this one is about: the one that has those tokens, or, of a slot
-    file, the one in it."""
+    """The step that left the state this one is about: of a request the one it should have found, of
+    a slot file the one in it."""
+    shared: int = 0
+    """Tokens of the prompt that state has, the last one of the prompt left out."""
     claim: str | None = None
     """What the step claims of its reuse."""
     expected: tuple[int, int] | None = None
     """Bounds of the reuse; None where the step is not judged."""
     slot: int | None = None
     chosen: str | None = None
-    """How the slot was chosen, if the log says so."""
+    """How the slot was chosen; None where the log does not tell."""
     cache_n: int | None = None
     prompt_n: int | None = None
     predicted_n: int | None = None
     prompt_ms: float | None = None
     read_again: int = 0
-    """Tokens that were read though a state has them: possible ones that were not reused."""
+    """Possible tokens that were not reused; more than what a failure counts, which was promised."""
     reason: Reason | None = None
-    """Of a step that failed, or read tokens again."""
+    """Of a step that failed, read tokens again, or asked for nothing to be reused."""
     file: SlotFileRow | None = None
     """What a step that saved or restored a slot file was told."""
     answer: str | None = None
@@ -201,7 +208,7 @@ class VerdictRow:
                     "expected": row["expected"] and tuple(row["expected"]),
                     "file": row["file"] and SlotFileRow(**row["file"]),
                     "cold": row["cold"] and ColdRow(**row["cold"]),
-                    "reason": row["reason"] and Reason(**row["reason"]),
+                    "reason": row["reason"] and Reason.from_json(row["reason"]),
                     "failures": tuple((kind, text) for kind, text in row["failures"]),
                 }
             )
@@ -237,7 +244,10 @@ def read(path: Path) -> Run:
     if first.get("row") != "run":
         raise UsageProblem(f"{path} is not a ledger", hint="pytest --llama-report=PATH writes one")
     if first.get("schema") != SCHEMA:
-        raise UsageProblem(f"{path} is a ledger of schema {first.get('schema')}, not {SCHEMA}")
+        raise UsageProblem(
+            f"{path} is a ledger of schema {first.get('schema')}, not {SCHEMA}",
+            hint="another version wrote it: run the suite again",
+        )
     if _row(lines[-1]).get("row") != "end":
         raise UsageProblem(f"{path} is not whole", hint="its run was broken off")
     try:

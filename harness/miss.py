@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from harness.cause import Cause
 from harness.chronicle import Chronicle, End, Entry, Held, Loss, Via
-from harness.course import Course
+from harness.course import KEEP_ENTRY, KEEP_SLOT, Course
 from harness.ledger import Reason, RequestRow
-from harness.server.events import How
-
-SIMILARITY = 0.1
-"""llama-server's default of `--slot-prompt-similarity`."""
-_KEEP_ENTRY = 0.25
-"""An entry of which less would be kept is not restored."""
-_KEEP_SLOT = 0.5
-"""Of a slot that keeps as much nothing is saved, and no better state looked for."""
+from harness.setting import Setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +26,6 @@ class Whereabouts:
     """What became of it, where it was nowhere."""
     held: dict[int, Held]
     """What was in each slot."""
-    suspects: dict[int, str]
-    """Slots that a refused slot file may have emptied."""
 
     @classmethod
     def of(cls, step: str, known: Chronicle) -> Whereabouts:
@@ -45,8 +37,16 @@ class Whereabouts:
             entry=entry and replace(entry),
             loss=known.losses.get(step),
             held=dict(known.slots),
-            suspects=dict(known.suspects),
         )
+
+    @property
+    def tokens(self) -> int:
+        """How many the state had; 0 where it is not known."""
+        if self.entry is not None:
+            return self.entry.tokens
+        if self.slots:
+            return self.held[self.slots[0]].tokens
+        return self.loss.held if self.loss else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,120 +55,145 @@ class Miss:
 
     row: RequestRow
     course: Course
-    at: Whereabouts
-    similarity: float
-    """The server's `--slot-prompt-similarity`."""
     slot: int
-    """The slot it ran in."""
+    """The one it ran in."""
+    at: Whereabouts
     loss: Loss | None
     """What became of the state by the end of the request, where it is nowhere."""
+    similarity: float
+    """The server's `--slot-prompt-similarity`."""
+    settings: Mapping[str, Setting]
+    """The adapters in force at each step so far."""
 
     def reason(self) -> Reason:
         """Why."""
-        course, at = self.course, self.at
-        if self.slot in at.slots:
-            return self._short_in_slot()
-        if course.restored is not None and at.step in course.restored.steps:
-            return self._short_of("came from the prompt cache")
-        if self.row.possible <= max(self.similarity, SIMILARITY) * self.row.prompt_tokens:
+        at, restored = self.at, self.course.restored
+        if self._unlike():
+            share = f"shares {self.row.shared} of the prompt's {self.row.prompt_tokens} tokens"
             return Reason(
-                cause=Cause.NOTHING_SIMILAR,
-                text=f"{state(at.step)} has most of the prompt, {self.row.possible} of "
-                f"{self.row.prompt_tokens} tokens",
+                cause=Cause.NOTHING_SIMILAR, text=f"the best match, {state(at.step)}, {share}"
             )
+        if self.slot in at.slots:
+            return self._short_in_slot(at.held[self.slot])
+        if restored is not None and at.step in restored.steps:
+            return self._short_of("came from the prompt cache", restored)
+        if self._as_good_in_slot():
+            return self._short_of(f"is also in slot {self.slot}", at.held[self.slot])
         if at.entry is not None:
             return self._not_restored(at.entry)
         if at.slots:
             return self._elsewhere()
         if at.loss is not None:
             return lost(at.step, at.loss)
-        return self._reason(Cause.UNKNOWN, "is where the log does not tell")
+        return self._reason(Cause.UNKNOWN, "is nowhere the log tells of")
 
     def _reason(self, cause: Cause, what: str) -> Reason:
         return Reason(cause=cause, text=f"{state(self.at.step)} {what}")
 
-    def _short_in_slot(self) -> Reason:
+    def _unlike(self) -> bool:
+        """Whether the state shares so little that it would not have been used, wherever it was.
+
+        A slot is taken for a large enough share of the prompt, an entry for one of itself.
+        """
+        if self.row.shared > self.similarity * self.row.prompt_tokens:
+            return False
+        in_other_slot = self.at.slots and self.slot not in self.at.slots and not self.at.entry
+        passed_over = in_other_slot and self.row.slot_asked is None
+        return bool(passed_over or self.row.shared < KEEP_ENTRY * self.at.tokens)
+
+    def _short_in_slot(self, held: Held) -> Reason:
         """The state was in the very slot that was used."""
-        slot, at, course = self.slot, self.at, self.course
-        held, other = at.held[slot], course.restored
-        if held.via is Via.FILE and held.tokens < self._wanted():
+        where, other = f"was in slot {self.slot}", self.course.restored
+        if held.via is Via.FILE and held.tokens < self.row.shared:
             return Reason(
                 cause=Cause.NEVER_WRITTEN,
-                text=f"the slot file with {state(at.step)} has {held.tokens} tokens, "
+                text=f"the slot file with {state(self.at.step)} has {held.tokens} tokens, "
                 "as the slot had when it was saved",
             )
-        if slot in at.suspects and not self.row.cache_n and not course.discarded:
-            refused = f"was in slot {slot} until {at.suspects[slot]!r} was refused"
-            return self._reason(Cause.FILE_REFUSED, refused)
         if other is not None:
-            return self._reason(
-                Cause.BELOW_THRESHOLD,
-                f"was in slot {slot}, and that of {other.step!r}, {other.tokens} tokens, was "
-                "restored over it",
-            )
-        return self._short_of(f"was in slot {slot}")
+            over = f"that of {other.step!r}, {other.tokens} tokens, was restored over it"
+            return self._reason(Cause.BELOW_THRESHOLD, f"{where}, and {over}")
+        if self.course.restore_failed:
+            cleared = "was cleared, since another state could not be restored"
+            return self._reason(Cause.POOL_FULL, f"{where}, which {cleared}")
+        return self._short_of(where, held)
 
-    def _wanted(self) -> int:
-        """How many tokens the request should have found."""
-        lower = self.row.expected[0] if self.row.expected else 0
-        return lower if lower > (self.row.cache_n or 0) else self.row.possible
-
-    def _short_of(self, where: str) -> Reason:
+    def _short_of(self, where: str, held: Held) -> Reason:
         """The state was in the slot by the time the request was launched."""
         course = self.course
         if course.discarded is not None:
-            changed = course.adapters_changed
-            never = changed is not None and not changed.before
-            why = "the slot had no adapters yet" if never else "its last request had other adapters"
-            return self._reason(Cause.DISCARDED, f"{where}, and was cleared: {why}")
-        if course.reprocessed:
-            none = f"{where}, and none of its checkpoints could be used"
-            return self._reason(Cause.NO_CHECKPOINT, none)
+            return self._reason(Cause.DISCARDED, f"{where}, and was cleared: {self._adapters()}")
         if course.checkpoint is not None:
-            last = course.checkpoint.n_past
-            return self._reason(
-                Cause.NO_CHECKPOINT,
-                f"{where}, and the last checkpoint to resume at was after {last} tokens",
-            )
+            last = f"its checkpoint after {course.checkpoint.n_past} of {self.row.shared} tokens"
+            return self._reason(Cause.NO_CHECKPOINT, f"{where}, and was resumed at {last}")
+        if course.reprocessed:
+            return self._reason(Cause.NO_CHECKPOINT, f"{where}, and {self._no_checkpoint(held)}")
+        if held.shifted:
+            shifted = "its beginning had been dropped, for want of context"
+            return self._reason(Cause.CONTEXT_SHIFTED, f"{where}, and {shifted}")
         used = f"{where}, and {self.row.cache_n} tokens of it were used"
         return self._reason(Cause.UNKNOWN, used)
+
+    def _adapters(self) -> str:
+        """How the adapters changed for which a slot was cleared."""
+        changed, user = self.course.adapters_changed, self.course.user
+        if changed is not None and not changed.before:
+            return f"slot {self.slot} had had no request, and so no adapters"
+        there, here = self.settings.get(user or ""), Setting.of(self.row.setting)
+        if there is None or there == here:
+            return f"the last request of slot {self.slot} had other adapters"
+        return f"the last request of slot {self.slot}, {user!r}, had {there}, and this has {here}"
+
+    def _no_checkpoint(self, held: Held) -> str:
+        if held.via is Via.FILE:
+            return "a slot file has no checkpoints"
+        tried = self.course.tried
+        return f"none of its {tried} checkpoints could be used" if tried else "it has no checkpoint"
+
+    def _as_good_in_slot(self) -> bool:
+        """Whether the slot that was used shared as much, and it was memory that fell short."""
+        held = self.at.held.get(self.slot)
+        if held is None or not (self.course.reprocessed or self.course.checkpoint):
+            return False
+        f_keep = self.course.f_keep(self.slot, held.tokens) or 0
+        return round(f_keep * held.tokens) >= self.row.shared
 
     def _not_restored(self, entry: Entry) -> Reason:
         """The state was in the prompt cache, and stayed there."""
         course, other = self.course, self.course.restored
-        if self.loss is not None and self.loss.end is End.EVICTED:
-            return lost(self.at.step, self.loss)
+        if course.lookup is None:
+            return self._not_looked_up()
+        if self.loss is not None and not any(self.at.step in s for s in course.looked_through):
+            return lost(self.at.step, self.loss)  # by what this very request had saved
         if course.restore_failed:
-            return self._cached(Cause.POOL_FULL, "there was no room to restore it")
+            return self._cached(Cause.POOL_FULL, "what was found there could not be restored")
         if other is not None:
             taken = f"that of {other.step!r}, {other.tokens} tokens, was taken"
             return self._cached(Cause.BELOW_THRESHOLD, taken)
-        if course.lookup is not None:
-            return self._cached(Cause.BELOW_THRESHOLD, self._below(entry))
-        return self._not_looked_up()
+        return self._below(entry)
 
     def _cached(self, cause: Cause, what: str) -> Reason:
         return self._reason(cause, f"was in the prompt cache; {what}")
 
-    def _below(self, entry: Entry) -> str:
+    def _below(self, entry: Entry) -> Reason:
         """Which threshold an entry did not pass."""
-        compared = (c.shared for c in self.course.compared if c.tokens == entry.tokens)
-        shared = max(compared, default=self.row.possible)
+        shared, base = self.row.shared, self.course.lookup
         f_keep, f_sim = shared / entry.tokens, shared / self.row.prompt_tokens
-        if f_keep < _KEEP_ENTRY:
-            return f"{shared} of its {entry.tokens} tokens, f_keep {f_keep:.3f} < {_KEEP_ENTRY}"
-        base = self.course.lookup
-        assert base is not None
-        return (
-            f"f_keep {f_keep:.3f} and f_sim {f_sim:.3f} are not both better than the slot's "
-            f"{base.f_keep:.3f} and {base.f_sim:.3f}"
-        )
+        if f_keep < KEEP_ENTRY:
+            few = f"{shared} of its {entry.tokens} tokens, f_keep {f_keep:.3f} < {KEEP_ENTRY}"
+            return self._cached(Cause.BELOW_THRESHOLD, few)
+        numbers = f"f_keep {f_keep:.3f} and f_sim {f_sim:.3f}"
+        if base is None or (f_keep > base.f_keep and f_sim > base.f_sim):
+            return self._cached(Cause.UNKNOWN, f"{numbers} were good enough")
+        than = f"not both better than the slot's {base.f_keep:.3f} and {base.f_sim:.3f}"
+        return self._cached(Cause.BELOW_THRESHOLD, f"{numbers} are {than}")
 
     def _not_looked_up(self) -> Reason:
         """What kept the request from the prompt cache."""
         selected, here = self.course.selected, self.at.held.get(self.slot)
-        if selected is not None and selected.how is How.SIMILARITY:
-            return self._kept(here, selected.f_keep)
+        f_keep = self.course.f_keep(self.slot, here.tokens) if here else None
+        if f_keep is not None and f_keep >= KEEP_SLOT:
+            return self._kept(here, f"{f_keep:.3f} ")
         if self.row.slot_asked is None:
             return self._cached(Cause.UNKNOWN, "it was not looked for")
         if selected is None:
@@ -178,12 +203,11 @@ class Miss:
             return self._cached(Cause.SIMILARITY_OFF, compared)
         if here is None:
             return self._cached(Cause.PINNED, f"slot {self.slot} was asked for, and empty")
-        return self._kept(here, None)
+        return self._kept(here, "") if f_keep is None else self._cached(Cause.UNKNOWN, "unasked")
 
-    def _kept(self, here: Held | None, f_keep: float | None) -> Reason:
-        share = "" if f_keep is None else f"{f_keep:.3f} "
+    def _kept(self, here: Held | None, share: str) -> Reason:
         what = f"that of {here.step!r}, {here.tokens} tokens" if here else "another"
-        enough = f"slot {self.slot} had {what}, and f_keep {share}>= {_KEEP_SLOT} is enough"
+        enough = f"slot {self.slot} had {what}, and f_keep {share}>= {KEEP_SLOT} is enough"
         return self._cached(Cause.SLOT_KEEPS_ENOUGH, enough)
 
     def _elsewhere(self) -> Reason:
@@ -193,8 +217,8 @@ class Miss:
         if self.row.slot_asked is not None:
             return self._reason(Cause.PINNED, f"{where}, and slot {slot} was asked for")
         if other is not None:
-            cleared = f"slot {slot} was chosen, and the state of {other.step!r} there was cleared"
-            return self._reason(Cause.DISCARDED, f"{where}; {cleared} for its adapters")
+            chosen = f"slot {slot} was chosen, and {state(other.step)} there was cleared"
+            return self._reason(Cause.DISCARDED, f"{where}; {chosen}: {self._adapters()}")
         if not self.similarity:
             return self._reason(Cause.SIMILARITY_OFF, f"{where}, and slot {slot} came next")
         return self._reason(Cause.UNKNOWN, f"{where}, and slot {slot} was used")
@@ -202,25 +226,53 @@ class Miss:
 
 def state(step: str) -> str:
     """What a step left, in words."""
-    return f"the state of {step!r}"
+    return f"the state of {step!r}" if step else "an unknown state"
 
 
 def lost(step: str, loss: Loss) -> Reason:
     """What became of a state that is nowhere any more."""
-    where = "" if loss.slot is None else f" in slot {loss.slot}"
-    by = repr(loss.by)
-    cause, what = {
-        End.EVICTED: (Cause.EVICTED, f" was the oldest when {by} came: {loss.why or 'a limit'}"),
-        End.CUT: (Cause.CONSUMED, f" was restored for {by}, which kept {loss.kept}"),
-        End.DISCARDED: (Cause.CONSUMED, f" was restored for {by}, and cleared for its adapters"),
-        End.ADAPTERS: (Cause.SLOT_TAKEN, f" was cleared for the adapters of {by}"),
-        End.OVERWRITTEN: (Cause.SLOT_TAKEN, f" was given to {by}, which kept {loss.kept}"),
-        End.REPLACED: (Cause.SLOT_TAKEN, f" was replaced by the slot file of {by}"),
-        End.FILE_REFUSED: (Cause.FILE_REFUSED, f" was cleared when {by} was refused"),
-        End.NOT_TAKEN: (Cause.NEVER_WRITTEN, f" was not saved when {by} came: {loss.why}"),
-        End.NO_COMPLETION: (Cause.NEVER_WRITTEN, f" was given to {by}, which is no completion"),
-        End.IDLE: (Cause.IDLE_CLEARED, f" was cleared when {by} came"),
-        End.PURGED: (Cause.POOL_FULL, f" was purged when {by} came"),
-        End.SLEPT: (Cause.SLEPT, f" was given up during {by}"),
-    }[loss.end]
-    return Reason(cause=cause, text=f"{state(step)}, {loss.held} tokens{where},{what}")
+    what, by = f"{state(step)} ({loss.held} tokens)", repr(loss.by)
+    slot = "" if loss.slot is None else f"slot {loss.slot}, which had {what},"
+    kept, why = f"kept {loss.kept} of them", f": {loss.why}" if loss.why else ""
+    match loss.end:
+        case End.EVICTED:
+            return Reason(
+                cause=Cause.EVICTED, text=f"{what} was the oldest entry when {by} came{why}"
+            )
+        case End.CUT:
+            taken = f"{what} was restored into slot {loss.slot} for {by}, which {kept}"
+            return Reason(cause=Cause.CONSUMED, text=taken)
+        case End.DISCARDED:
+            taken = f"{what} was restored into slot {loss.slot} for {by}, and cleared for its"
+            return Reason(cause=Cause.CONSUMED, text=f"{taken} adapters")
+        case End.OVERWRITTEN:
+            unsaved = f"; {loss.why}, so nothing was saved" if loss.why else ""
+            return Reason(
+                cause=Cause.SLOT_TAKEN, text=f"{slot} went to {by}, which {kept}{unsaved}"
+            )
+        case End.ADAPTERS:
+            return Reason(
+                cause=Cause.SLOT_TAKEN, text=f"{slot} was cleared for the adapters of {by}"
+            )
+        case End.REPLACED:
+            return Reason(cause=Cause.SLOT_TAKEN, text=f"{slot} was given the slot file of {by}")
+        case End.NOT_CACHED:
+            unwanted = f"{slot} went to {by}, whose cache_prompt is false"
+            return Reason(cause=Cause.NEVER_WRITTEN, text=unwanted)
+        case End.NO_COMPLETION:
+            no = f"{slot} went to {by}, which is no completion"
+            return Reason(cause=Cause.NEVER_WRITTEN, text=no)
+        case End.NOT_TAKEN:
+            return Reason(cause=Cause.NEVER_WRITTEN, text=f"{slot} went to {by}{why}")
+        case End.FILE_REFUSED:
+            text = f"{slot} was cleared for the slot file of {by}, which was refused"
+            return Reason(cause=Cause.FILE_REFUSED, text=text)
+        case End.CLEARED:
+            return Reason(cause=Cause.CLEARED, text=f"{slot} was cleared when {by} came")
+        case End.PURGED:
+            return Reason(cause=Cause.POOL_FULL, text=f"{slot} was purged when {by} came")
+        case End.NO_ROOM:
+            text = f"{slot} was cleared, since no other state could be restored for {by}"
+            return Reason(cause=Cause.POOL_FULL, text=text)
+        case End.SLEPT:
+            return Reason(cause=Cause.SLEPT, text=f"{what} was given up")

@@ -401,6 +401,7 @@ def _properties(row: VerdictRow) -> list[tuple[str, Any]]:
         ("build", row.build),
         ("cache_n/prompt_n", " ".join(row.reuses)),
         ("signature", shown(row.signature)),
-        ("why", "; ".join(f"{r.step}: {r.reason}" for r in row.requests if r.failures)),
     ]
+    why = " | ".join(f"{r.step}: {r.reason}" for r in row.requests if r.failures)
+    properties += [("why", why)] if why else []
     return properties + ([("issue", row.issue)] if row.issue else [])

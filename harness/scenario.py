@@ -139,22 +139,31 @@ class Scenario(Stage):
         if checkpoints is not None:
             checkpoints = replace(checkpoints, read_from=reply.timings.cache_n)
         short = bounds is not None and reply.timings.cache_n < bounds.lower
-        row = replace(row, state=promised.step if short else possible.step)
+        found = promised if short else possible
+        row = replace(row, state=found.step, shared=found.shared)
         state = State((*tokens, *generated), setting, checkpoints, name)
         self._history.record(state, reply.id_slot if isinstance(reply, CompletionReply) else slot)
         self._judge_reply(row, asked, bounds, reply, log)
         return reply
 
-    def act(self, name: str, call: Callable[[Client, float], T], *, route: str = "") -> T:
+    def act(
+        self,
+        name: str,
+        call: Callable[[Client, float], T],
+        *,
+        route: str = "",
+        task: bool = False,
+    ) -> T:
         """Does something else with the server, as a step of its own.
 
         `call` gets the client and the seconds left. A refusal or a crash is the step's failure. The
         scenario does not learn of states and answers: no request for tokens, and without a prompt
-        cache nothing that uses a slot. `route` names one that takes a slot.
+        cache nothing that uses a slot. `route` is what the ledger calls it; `task` says that it
+        takes a slot, as a request does, which reasons need to know.
         """
         row, start = self._new_row(name, route), self.server.log.position()
         done, log = self._call(row, call)
-        if route:  # it is a task of a slot, whose log ends like that of any other
+        if task:  # whose log ends like that of a request
             log = self.server.log.request_slice(start)
         self._record(row, [], log)
         return done

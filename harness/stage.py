@@ -10,9 +10,10 @@ from typing import NoReturn, Self, TypeVar, Unpack
 
 from harness.bench import Bench
 from harness.client import Client
+from harness.course import SIMILARITY
 from harness.errors import NotTestable, Refused, RequestError, TimedOut
 from harness.expect import Failure, Kind
-from harness.explain import explained
+from harness.explain import Logged, explained, unexplained
 from harness.ledger import RequestRow
 from harness.server.config import ConfigFields, ServerConfig
 from harness.server.log import LogSlice
@@ -34,10 +35,15 @@ class Step:
     details: tuple[str, ...]
     """The `detail` of each of the row's failures."""
     log: LogSlice | None
+    told: LogSlice | None = None
+    """The same part with what came after the step before."""
+    similarity: float = SIMILARITY
+    """The server's `--slot-prompt-similarity`."""
 
-    def lines(self) -> list[str]:
-        """Of that part of the log."""
-        return self.log.text().splitlines() if self.log else []
+    def logged(self) -> Logged:
+        """The step as it is explained."""
+        lines = self.told.text().splitlines() if self.told else ()
+        return Logged(self.row, events(lines), self.similarity)
 
 
 class ScenarioFailed(Exception):
@@ -64,6 +70,8 @@ class Stage:
     """How long all calls together may take."""
     steps: list[Step] = field(default_factory=list)
     _server: LlamaServer | None = None
+    _told: int = 0
+    """How far the log belongs to steps."""
     _watch: Stopwatch = field(init=False)
 
     def __post_init__(self) -> None:
@@ -93,8 +101,10 @@ class Stage:
 
     def explain(self) -> None:
         """Gives the steps that failed, or reused less than they might, their reasons."""
-        told = ((step.row, events(step.lines())) for step in self.steps)
-        rows = explained(told, similarity=self.config.slot_prompt_similarity)
+        try:
+            rows = explained(step.logged() for step in self.steps)
+        except Exception as error:  # no trouble with a reason is to cost a verdict
+            rows = [unexplained(step.row, error) for step in self.steps]
         self.steps[:] = [replace(s, row=row) for s, row in zip(self.steps, rows, strict=True)]
 
     def restart(self, **changes: Unpack[ConfigFields]) -> None:
@@ -195,9 +205,12 @@ class Stage:
     def _record(
         self, row: RequestRow, failures: Sequence[Failure], log: LogSlice | None = None
     ) -> None:
-        found = tuple((failure.kind.value, failure.message) for failure in failures)
+        row = replace(row, failures=tuple((f.kind.value, f.message) for f in failures))
+        told = log and replace(log, start=min(self._told, log.start))
+        self._told = log.end if log else self._told
+        similarity = self.bench.similarity(self.config)
         details = tuple(failure.detail for failure in failures)
-        self.steps.append(Step(replace(row, failures=found), details, log))
+        self.steps.append(Step(row, details, log, told, similarity))
 
     def _check_alive(self, row: RequestRow) -> None:
         try:

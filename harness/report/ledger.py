@@ -4,23 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 
 from harness.ledger import RequestRow, Run, VerdictRow
+from harness.report.reasons import groups, shown
 from harness.report.table import columns
 from harness.setting import Setting
 
-_HEAD = ("step", "conversation", "purpose", "adapters", "slot", "cache_n/prompt_n", "again", "why")
+_NONE = "-"
+_HEAD = (
+    *("step", "conversation", "what", "adapters", "slot"),
+    *("cache_n/prompt_n", "read again", "why"),
+)
 _SUMS_HEAD = ("requests", "prompt tokens", "reused", "read again")
 
 
-def rows(run: Run, *, only_reasons: bool = False) -> Iterator[str]:
-    """The steps, scenario after scenario; on request only those that have a reason."""
+class Only(Enum):
+    """Which steps to show."""
+
+    ALL = "all"
+    REASONS = "those that have a reason"
+    FAILED = "those that failed"
+
+    def takes(self, row: RequestRow) -> bool:
+        """Whether a step is among them."""
+        return self is Only.ALL or bool(row.failures if self is Only.FAILED else row.reason)
+
+
+def rows(run: Run, only: Only = Only.ALL) -> Iterator[str]:
+    """The steps, scenario after scenario."""
+    some = False
     for verdict in run.verdicts:
-        told = [row for row in verdict.requests if row.reason or not only_reasons]
+        told = [row for row in verdict.requests if only.takes(row)]
         if told:
+            some = True
             yield f"{_where(verdict)}: {verdict.verdict}"
             yield from (f"  {line}" for line in columns([_HEAD, *map(_cells, told)]))
             yield ""
+    if not some:
+        yield f"no steps: {only.value}"
+    silent = sum(not verdict.requests for verdict in run.verdicts)
+    if silent:
+        yield f"scenarios without a step (not tested, say): {silent}"
 
 
 def _where(verdict: VerdictRow) -> str:
@@ -33,8 +58,8 @@ def _cells(row: RequestRow) -> tuple[str, ...]:
     if not row.prompt_tokens:
         return (row.step, "", row.route, "", _slot(row), "", "", why)
     adapters, again = str(Setting.of(row.setting)), str(row.read_again or "")
-    conversation, purpose = row.conversation or "", row.purpose or ""
-    return (row.step, conversation, purpose, adapters, _slot(row), row.reuse, again, why)
+    who = row.conversation or _NONE, row.purpose or _NONE
+    return (row.step, *who, adapters, _slot(row), row.reuse, again, why)
 
 
 def _slot(row: RequestRow) -> str:
@@ -45,7 +70,7 @@ def _slot(row: RequestRow) -> str:
 
 @dataclass(slots=True)
 class _Sum:
-    """Of the requests of one group, in tokens."""
+    """Of requests, in tokens."""
 
     requests: int = 0
     prompt: int = 0
@@ -60,66 +85,45 @@ class _Sum:
         self.again += row.read_again
 
     def cells(self) -> tuple[str, ...]:
-        share = f"{self.reused / self.prompt:.0%}" if self.prompt else "-"
+        """As a table shows it."""
+        share = f"{self.reused / self.prompt:.0%}" if self.prompt else _NONE
         return str(self.requests), str(self.prompt), f"{self.reused} ({share})", str(self.again)
 
 
-_Key = Callable[[VerdictRow, RequestRow], str]
-
-_GROUPS: Mapping[str, _Key] = {
-    "conversation": lambda verdict, row: f"{verdict.scenario} {row.conversation or '-'}",
-    "purpose": lambda _, row: row.purpose or "-",
+_Asked = tuple[VerdictRow, RequestRow]
+_GROUPS: Mapping[str, Callable[[VerdictRow, RequestRow], str]] = {
+    "conversation": lambda verdict, row: f"{verdict.scenario} {row.conversation or _NONE}",
+    "purpose": lambda _, row: row.purpose or _NONE,
     "adapters": lambda _, row: str(Setting.of(row.setting)),
     "slot choice": lambda _, row: row.chosen or "not told",
 }
 
 
 def sums(run: Run) -> Iterator[str]:
-    """What all requests for an answer come to, in groups; the most read again comes first."""
-    answered = [
-        (verdict, row)
-        for verdict in run.verdicts
-        for row in verdict.requests
-        if row.cache_n is not None
-    ]
-    for name, key in _GROUPS.items():
-        yield from _table(f"by {name}", _summed(answered, key))
+    """What the requests that were answered come to, in groups; the most read again comes first."""
+    asked = [(v, row) for v in run.verdicts for row in v.requests if row.prompt_tokens]
+    answered = [(verdict, row) for verdict, row in asked if row.cache_n is not None]
+    if len(answered) < len(asked):
+        yield f"requests without an answer, which are in no sum: {len(asked) - len(answered)}"
         yield ""
-    yield from _reasons(run.verdicts)
+    for name, key in _GROUPS.items():
+        yield from _table(f"by {name}", answered, key)
+        yield ""
+    body = [
+        (group.cause, str(len(group.steps)), str(group.failed), shown(group.read_again))
+        for group in groups(run.verdicts)
+    ]
+    yield from columns([("by reason", "steps", "failed", "read again"), *body])
 
 
-def _summed(answered: Iterable[tuple[VerdictRow, RequestRow]], key: _Key) -> dict[str, _Sum]:
+def _table(
+    title: str, answered: Iterable[_Asked], key: Callable[[VerdictRow, RequestRow], str]
+) -> list[str]:
     found: dict[str, _Sum] = {}
+    total = _Sum()
     for verdict, row in answered:
+        total.add(row)
         found.setdefault(key(verdict, row), _Sum()).add(row)
-    return found
-
-
-def _table(title: str, found: Mapping[str, _Sum]) -> list[str]:
     ordered = sorted(found.items(), key=lambda item: (-item[1].again, item[0]))
-    total = _Sum(
-        requests=sum(s.requests for s in found.values()),
-        prompt=sum(s.prompt for s in found.values()),
-        reused=sum(s.reused for s in found.values()),
-        again=sum(s.again for s in found.values()),
-    )
     body = [(name, *group.cells()) for name, group in ordered]
     return columns([(title, *_SUMS_HEAD), *body, ("all", *total.cells())])
-
-
-def _reasons(verdicts: Iterable[VerdictRow]) -> list[str]:
-    steps: dict[str, list[RequestRow]] = {}
-    for verdict in verdicts:
-        for row in verdict.requests:
-            if row.reason:
-                steps.setdefault(row.reason.cause, []).append(row)
-    ordered = sorted(steps.items(), key=lambda item: (-_again(item[1]), item[0]))
-    body = [
-        (cause, str(len(found)), str(sum(bool(row.failures) for row in found)), str(_again(found)))
-        for cause, found in ordered
-    ]
-    return columns([("by reason", "steps", "failed", "read again"), *body])
-
-
-def _again(found: Iterable[RequestRow]) -> int:
-    return sum(row.read_again for row in found)

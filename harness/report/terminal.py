@@ -6,7 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from harness.ledger import ColdRow, RequestRow, Verdict, VerdictRow
+from harness.ledger import ColdRow, Verdict, VerdictRow
+from harness.report.reasons import Group, groups
+from harness.report.reasons import shown as shown_tokens
 from harness.report.table import columns
 from harness.report.wording import link, shown
 
@@ -118,26 +120,19 @@ def _bugs(rows: Iterable[VerdictRow]) -> list[str]:
 
 
 def _reasons(rows: Iterable[VerdictRow]) -> list[str]:
-    """The failing steps by reason, those first that cost most."""
-    steps: dict[str, list[tuple[str, RequestRow]]] = {}
-    for row in rows:
-        for request in row.requests:
-            if request.failures and request.reason:
-                steps.setdefault(request.reason.cause, []).append((row.scenario, request))
-    if not steps:
-        return []
+    """The failing steps by reason."""
     body = [
-        (cause, str(len(found)), str(sum(r.read_again for _, r in found)), _scenarios(found))
-        for cause, found in steps.items()
+        (group.cause, str(len(group.steps)), shown_tokens(group.read_again), _scenarios(group))
+        for group in groups(rows, only_failed=True)
     ]
-    body.sort(key=lambda cells: (-int(cells[2]), -int(cells[1])))
-    return ["", *columns([("why steps failed", "steps", "read again", "in"), *body]), ""]
+    head = ("why steps failed, known bugs included", "steps", "read again", "in (steps)")
+    return ["", *columns([head, *body]), ""] if body else []
 
 
-def _scenarios(found: Iterable[tuple[str, RequestRow]]) -> str:
+def _scenarios(group: Group) -> str:
     """The scenarios with the most of these steps."""
-    counts = Counter(scenario.partition("::")[2] for scenario, _ in found).most_common()
-    named = ", ".join(f"{name} ({count})" for name, count in counts[:_NAMED])
+    counts = Counter(verdict.scenario.partition("::")[2] for verdict, _ in group.steps)
+    named = ", ".join(f"{name} ({count})" for name, count in counts.most_common(_NAMED))
     return named if len(counts) <= _NAMED else f"{named} and {len(counts) - _NAMED} more"
 
 

@@ -38,6 +38,8 @@ class SlotCompared(Event):
 
     shared: int
     prompt_tokens: int
+    threshold: float
+    """`--slot-prompt-similarity`: a slot that shares no larger part of the prompt is not taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +223,16 @@ class PromptRead(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class CutFailed(Event):
+    """What is kept could not be cut back, so that nothing of it is kept. b9093 to b9113."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextShifted(Event):
+    """The beginning of what is in the slot was dropped, for want of context."""
+
+
+@dataclass(frozen=True, slots=True)
 class ChunkShifted(Event):
     """`--cache-reuse` moved this many tokens to where the prompt has them."""
 
@@ -288,4 +300,5 @@ class Aborted(Event):
 class Unrecognised(Event):
     """A line that speaks of slots or of the prompt cache, in words nobody here knows."""
 
-    message: str
+    start: str
+    """How it begins, in letters: what follows may quote a prompt."""

@@ -23,6 +23,8 @@ from harness.server.events import (
     CheckpointRestored,
     CheckpointTried,
     ChunkShifted,
+    ContextShifted,
+    CutFailed,
     EntryCompared,
     EntryEvicted,
     EntryListed,
@@ -78,7 +80,7 @@ _OVER = r"prompt state size (.* MiB exceeds cache size limit .* MiB)"
 
 # By how a message begins, without the spaces and dashes in front of some.
 _RULES: dict[str, _Rule] = {
-    "checking sim =": _rule(SlotCompared, r"\((\d+)/(\d+)\)"),
+    "checking sim =": _rule(SlotCompared, r"\((\d+)/(\d+)\) > ([\d.]+)"),
     "skipping, slot is empty": _rule(SlotSkipped, "", "empty"),
     "skipping, is_processing": _rule(SlotSkipped, "", "busy"),
     "selected slot by id (": _rule(SlotSelected, "", How.BY_ID),
@@ -110,6 +112,8 @@ _RULES: dict[str, _Rule] = {
     "cached n_tokens =": _KEPT,
     "n_tokens =": _KEPT,
     "prompt eval time =": _rule(PromptRead, r"([\d.]+) ms / +(\d+) tokens"),
+    "failed to truncate tokens": _rule(CutFailed),
+    "slot context shift": _rule(ContextShifted),
     "reusing chunk with size": _rule(ChunkShifted, r"(\d+), shifting"),
     "Checking checkpoint": _TRIED,
     "checking checkpoint": _TRIED,
@@ -131,23 +135,31 @@ _SAYS_NOTHING = (
     *("acc per pos", "accepted", "copying shared prompt", "copying state", "created speculative"),
     *("draft acceptance", "draft size", "empty prompt", "encoding mtmd", "eval time"),
     *("failed to decode mtmd", "failed to encode mtmd", "failed to get embeddings"),
-    *("failed to load prompt from cache", "failed to process", "failed to truncate tokens"),
+    *("failed to load prompt from cache", "failed to process"),
     *("got exception", "graphs reused", "init sampler", "keeping cache for alora"),
     *("message_spans", "n_decoded", "n_gen", "n_past", "need to evaluate at least 1 token"),
-    *("new slot", "prompt processing", "sampler chain", "sampler params", "slot context shift"),
+    *("new slot", "prompt processing", "sampler chain", "sampler params"),
     *("slot is not processing", "speculative decoding", "tokens since last checkpoint"),
     *("total time", "cache reuse is not supported"),
     *("cache size limit reduced", "cache-idle-slots requires", "kv-unified-per-slot"),
     *("all slots are idle", "cache_reuse is not supported", "capping per-slot", "chat template"),
     *("context checkpoints", "control", "done request", "failed to launch slot"),
     *("for more info see", "idle slots will be saved", "initializing", "launching slots"),
-    *("LLAMA_SERVER_SLOTS", "loading", "local path", "prompt cache is", "requests"),
+    *("LLAMA_SERVER_SLOTS", "loading", "local path", "prompt cache is"),
     *("server is exiting sleeping state", "exiting sleeping state", "set lora adapter"),
     *("the slot context", "use `--cache-ram 0`"),
+    # of a router, and with a prompt: LLAMA_SERVER_SLOTS_DEBUG, -lv 5
+    *("Loaded", "slot available", "removing model", "old: ...", "new: ...", "launching slot"),
+    *("prompt token", "cache token", "next token", "slot decode token", "Prompt:"),
 )
 _REFUSED = re.compile(r"task id = \d+, error: Unable to restore slot")
 
-_LINE = re.compile(r"(?:^|\s)(?:slot +\S+: id +(\d+) \| task (-?\d+) \| |srv +\S+: )[ -]*(.*)")
+# What stands in front, of the server itself or of what collects its log, ends in no small letter: a
+# line within a text is none.
+_LINE = re.compile(
+    r"(?:^|^.*?[^\sa-z] +)(?:slot +\S+: id +(\d+) \| task (-?\d+) \| |srv +\S+: )[ -]*(.*)"
+)
+_LETTERS = re.compile(r"[A-Za-z ,_-]{0,40}")
 # A builder may put a function's name, or a number, in front of what it says.
 _START = re.compile(
     r"(?:\w+: +-* *|\d+ )?("
@@ -185,13 +197,18 @@ def _event(message: str, slot: int | None, task: int | None) -> Event | None:
         if _REFUSED.match(message):
             return FileRefused(slot, task)
         speaks = message and (slot is not None or _KEEPS.search(message))
-        return Unrecognised(slot, task, message) if speaks else None
+        return _unrecognised(message, slot, task) if speaks else None
     rule = _RULES.get(start[1])
     if rule is None:
         return None
     if (found := rule.pattern.search(message)) is None:
-        return Unrecognised(slot, task, message)
+        return _unrecognised(message, slot, task)
     return rule.make(slot, task, *rule.given, *map(_value, found.groups()))
+
+
+def _unrecognised(message: str, slot: int | None, task: int | None) -> Unrecognised:
+    start = _LETTERS.match(message)
+    return Unrecognised(slot, task, start[0].strip() if start else "")
 
 
 def _value(text: str) -> int | float | str:

@@ -124,6 +124,7 @@ def test_embedding_request(start: Start, route: Route) -> None:
             "embed",
             lambda client, seconds: client.embedding(text, timeout=seconds),
             route="embedding",
+            task=True,
         )
         s.ask("turn 2", conversation.then(answer.text, MORE), reuse=Claim.PROMISED)
 

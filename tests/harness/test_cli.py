@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.builds.build import Build
-from harness.cli import EXIT_INTERRUPTED, EXIT_USAGE, exit_code, main
+from harness.cli import EXIT_INTERRUPTED, EXIT_PIPE, EXIT_USAGE, exit_code, main
 from harness.ledger import Ledger
 from tests.harness.report.test_memory import FACTS
 from tests.harness.test_ledger import VERDICT
@@ -55,6 +55,53 @@ def test_what_each_memory_kind_reused(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["by-memory", str(tmp_path)]) == EXIT_USAGE
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
+
+
+@pytest.mark.parametrize(
+    ("option", "there", "not_there"),
+    [
+        ((), "P again", "nothing"),
+        (("--reasons",), "evicted from the prompt cache: 'Q' came", "by purpose"),
+        (("--sums",), "by purpose", "'Q' came"),
+    ],
+)
+def test_a_ledger_in_words(
+    option: tuple[str, ...],
+    there: str,
+    not_there: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl", FACTS)
+    ledger.add(VERDICT)
+    ledger.end(0)
+    ledger.close()
+    assert main(["ledger", *option, str(ledger.path)]) == 0
+    out = capsys.readouterr().out
+    assert there in out
+    assert not_there not in out
+
+
+def test_what_is_no_ledger(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ledger", str(tmp_path / "none")]) == EXIT_USAGE
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+
+
+def test_a_reader_that_has_seen_enough(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl", FACTS)
+    for _ in range(2000):  # more than a pipe holds
+        ledger.add(VERDICT)
+    ledger.end(0)
+    ledger.close()
+    command = [sys.executable, "-m", "harness", "ledger", str(ledger.path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == EXIT_PIPE
 
 
 def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,9 @@ from harness.models.synthetic.store import generated
 from harness.prompts import Prompt, Route, prose
 from harness.scenario import Scenario
 from harness.server.config import ConfigFields
+from harness.server.events import Unrecognised
 from harness.server.guard import Guard
+from harness.server.log_reader import events
 from harness.stage import ScenarioFailed
 from tests.cache.damage import cut_last_byte, empty_cells
 
@@ -89,6 +91,8 @@ def runner(bench: Bench, directory: Path) -> Run:
         with suppress(ScenarioFailed), scenario as s:
             steps(s)
         scenario.explain()
+        found = events(scenario.server.log.path.read_text(errors="replace").splitlines())
+        assert not [event for event in found if isinstance(event, Unrecognised)]
         return scenario.steps[-1].row
 
     return run
@@ -125,7 +129,7 @@ def pinned(*texts: tuple[Prompt, int]) -> Steps:
 
 def test_nothing_similar(run: Run) -> None:
     row = run(asked(P, Q), parallel=4)
-    check(row, Cause.NOTHING_SIMILAR, "1 of 401 tokens")
+    check(row, Cause.NOTHING_SIMILAR, "'1', shares 1 of the prompt's 401 tokens")
     assert row.read_again == 1
     similar = run(asked(HEAD + P.text, HEAD + Q.text), parallel=4)
     assert (similar.read_again, similar.reason) == (0, None)
@@ -172,9 +176,21 @@ def test_similarity_is_off(run: Run) -> None:
 def test_below_the_threshold_of_the_prompt_cache(run: Run) -> None:
     """Of an entry of which less than a quarter would be kept nothing is used."""
     row = run(asked(P, Q, P.text[:80]))
-    check(row, Cause.BELOW_THRESHOLD, "81 of its 404 tokens, f_keep 0.200 < 0.25")
+    check(row, Cause.BELOW_THRESHOLD, "80 of its 404 tokens, f_keep 0.198 < 0.25")
     more = run(asked(P, Q, P.text[:120]))
     assert (more.read_again, more.reason) == (0, None)
+
+
+def test_another_entry_is_better_in_one_way(run: Run) -> None:
+    """Of two entries the older is taken: less of the prompt, but a larger part of the entry."""
+    prompt = HEAD + prose("rest", 300).text
+    short, long = prompt[:140], prompt[:400] + prose("other end", 200).text
+    before = (long, Q, short, R, long + "?", Q)
+    row = run(asked(*before, prompt))
+    check(row, Cause.BELOW_THRESHOLD, "'5' was in the prompt cache", "that of '3', 144 tokens, was")
+    assert row.read_again == 401 - 141
+    alone = run(asked(*(text for text in before if text is not short), prompt))
+    assert (alone.read_again, alone.reason) == (0, None)
 
 
 def test_an_entry_that_is_better_in_one_way_only(run: Run) -> None:
@@ -198,7 +214,12 @@ def test_discarded_for_adapters(run: Run) -> None:
         return asks
 
     row = run(steps(0.0))
-    check(row, Cause.DISCARDED, "'P' came from the prompt cache", "other adapters")
+    check(
+        row,
+        Cause.DISCARDED,
+        "came from the prompt cache",
+        "'Q', had no adapter, and this has A at 0.5",
+    )
     assert row.read_again == 400
     same = run(steps(0.5))
     assert (same.read_again, same.reason) == (0, None)
@@ -206,7 +227,9 @@ def test_discarded_for_adapters(run: Run) -> None:
 
 def test_discarded_in_a_slot_that_had_no_adapters_yet(run: Run) -> None:
     row = run(asked(P, Q, P, lora=0.5), parallel=4, kv_unified=True)
-    check(row, Cause.DISCARDED, "came from the prompt cache", "the slot had no adapters yet")
+    check(
+        row, Cause.DISCARDED, "came from the prompt cache", "had had no request, and so no adapters"
+    )
     apart = run(asked(P, Q, P, lora=0.5), parallel=4, kv_unified=False)
     assert (apart.read_again, apart.reason) == (0, None)
 
@@ -214,9 +237,9 @@ def test_discarded_in_a_slot_that_had_no_adapters_yet(run: Run) -> None:
 def test_no_checkpoint(other_benches: Callable[[str], Bench], tmp_path: Path) -> None:
     run = runner(other_benches("mamba2"), tmp_path)
     row = run(asked(P, P.text[:200] + Q.text))
-    check(row, Cause.NO_CHECKPOINT, "in slot 0, and none of its checkpoints could be used")
+    check(row, Cause.NO_CHECKPOINT, "in slot 0, and none of its 2 checkpoints could be used")
     near = run(asked(P, P.text[:399] + Q.text))
-    check(near, Cause.NO_CHECKPOINT, "the last checkpoint to resume at was after 397 tokens")
+    check(near, Cause.NO_CHECKPOINT, "was resumed at its checkpoint after 397 of 400 tokens")
 
     def appended(s: Scenario) -> None:
         answer = s.ask("P", P)
@@ -226,10 +249,58 @@ def test_no_checkpoint(other_benches: Callable[[str], Bench], tmp_path: Path) ->
     assert (append.read_again, append.reason) == (0, None)
 
 
+def test_no_checkpoint_of_what_was_restored(
+    other_benches: Callable[[str], Bench], tmp_path: Path
+) -> None:
+    run = runner(other_benches("mamba2"), tmp_path)
+    row = run(asked(P, Q, P.text[:300] + R.text))
+    check(row, Cause.NO_CHECKPOINT, "'1' came from the prompt cache, and none of its 2 checkpoints")
+    near = run(asked(P, Q, P.text[:399] + R.text))
+    check(near, Cause.NO_CHECKPOINT, "and was resumed at its checkpoint after 397 of 400 tokens")
+
+
+def test_a_slot_file_has_no_checkpoints(
+    other_benches: Callable[[str], Bench], tmp_path: Path
+) -> None:
+    run = runner(other_benches("mamba2"), tmp_path)
+
+    def steps(again: bool) -> Steps:
+        def asks(s: Scenario) -> None:
+            answer = s.ask("P", P)
+            s.save("save", slot=0, file="p")
+            s.restart()
+            s.restore("restore", slot=0, file="p")
+            s.ask("last", P if again else P.then(answer.text, "?"))
+
+        return asks
+
+    row = run(steps(True), cache_ram=0)
+    check(row, Cause.NO_CHECKPOINT, "'P' was in slot 0, and a slot file has no checkpoints")
+    append = run(steps(False), cache_ram=0)
+    assert (append.read_again, append.reason) == (0, None)
+
+
+def test_consumed_and_cleared(run: Run) -> None:
+    """An entry is restored for a request of other adapters than the slot's last one."""
+
+    def steps(other: float) -> Steps:
+        def asks(s: Scenario) -> None:
+            for name, prompt, scale in (("P", P, 0.5), ("Q", Q, 0.5), ("other", P, other)):
+                s.ask(name, prompt, lora={"A": scale})
+            s.ask("P again", P, lora={"A": 0.5})
+
+        return asks
+
+    row = run(steps(1.0))
+    check(row, Cause.CONSUMED, "'P' (404 tokens) was restored into slot 0 for 'other', and cleared")
+    same = run(steps(0.5))
+    assert (same.read_again, same.reason) == (0, None)
+
+
 def test_consumed(run: Run) -> None:
     """A fork takes the entry, and keeps a part of it."""
     row = run(asked(P, Q, P.text[:200] + R.text[:100], P))
-    check(row, Cause.CONSUMED, "'1', 404 tokens in slot 0, was restored for '3', which kept 201")
+    check(row, Cause.CONSUMED, "'1' (404 tokens) was restored into slot 0 for '3', which kept 201")
     assert row.read_again == 400 - 201
     far = run(asked(P, Q, P.text[:80] + R.text[:100], P))
     assert (far.read_again, far.reason) == (0, None)
@@ -239,9 +310,9 @@ def test_evicted(run: Run) -> None:
     """A state of 400 tokens has 0.2 MiB, so that 1 MiB has room for four."""
     others = [prose(f"other {number}", 400) for number in range(6)]
     row = run(asked(P, *others, P), cache_ram=1)
-    check(row, Cause.EVICTED, "'1', 404 tokens, was the oldest when '6' came: room for another")
+    check(row, Cause.EVICTED, "'1' (404 tokens) was the oldest entry when '6' came", "1 MiB")
     by_itself = run(asked(P, *others[:4], P), cache_ram=1)
-    check(by_itself, Cause.EVICTED, "'1', 404 tokens, was the oldest when '6' came")
+    check(by_itself, Cause.EVICTED, "'1' (404 tokens) was the oldest entry when '6' came")
     fewer = run(asked(P, *others[:3], P), cache_ram=1)
     assert (fewer.read_again, fewer.reason) == (0, None)
 
@@ -250,7 +321,12 @@ def test_the_slot_was_taken(run: Run) -> None:
     """Of a slot of which half is kept the rest is not saved."""
     fork = prose("fork", 200).text
     row = run(asked(P, P.text[:210] + fork, P))
-    check(row, Cause.SLOT_TAKEN, "'1', 404 tokens in slot 0, was given to '2', which kept 211")
+    check(
+        row,
+        Cause.SLOT_TAKEN,
+        "'1' (404 tokens), went to '2', which kept 211 of them",
+        "f_keep 0.522",
+    )
     half = run(asked(P, P.text[:190] + fork, P))
     assert (half.read_again, half.reason) == (0, None)
 
@@ -263,7 +339,9 @@ def test_cleared_for_other_adapters(run: Run) -> None:
 
         return asks
 
-    check(run(steps(0.5)), Cause.SLOT_TAKEN, "in slot 0, was cleared for the adapters of '2'")
+    check(
+        run(steps(0.5)), Cause.SLOT_TAKEN, "'1' (404 tokens), was cleared for the adapters of '2'"
+    )
     same = run(steps(1.0))
     assert (same.read_again, same.reason) == (0, None)
 
@@ -281,15 +359,75 @@ def test_an_idle_slot_that_was_cleared(run: Run) -> None:
 
         return asks
 
-    check(run(steps(P)), Cause.IDLE_CLEARED, "'1', 404 tokens in slot 0, was cleared when 'erase'")
+    check(run(steps(P)), Cause.CLEARED, "'1' (404 tokens), was cleared when 'erase' came")
     saved = run(steps(P, Q))
     assert (saved.read_again, saved.reason) == (0, None)
+
+
+def test_a_slot_file_is_restored_over_a_state(run: Run) -> None:
+    def steps(slot: int) -> Steps:
+        def asks(s: Scenario) -> None:
+            s.ask("Q", Q, slot=0)
+            s.save("save", slot=0, file="q")
+            s.ask("P", P, slot=1)
+            s.restore("restore", slot=slot, file="q")
+            s.ask("P again", P)
+
+        return asks
+
+    fields: ConfigFields = {"parallel": 2, "kv_unified": False, "cache_ram": 64}
+    check(run(steps(1), **fields), Cause.SLOT_TAKEN, "was given the slot file of 'restore'")
+    other = run(steps(0), **fields)
+    assert (other.read_again, other.reason) == (0, None)
+
+
+def test_a_request_that_wants_nothing_cached_takes_the_slot(run: Run) -> None:
+    """It shares enough of the slot that nothing is saved, and keeps nothing."""
+
+    def steps(cached: bool) -> Steps:
+        def asks(s: Scenario) -> None:
+            s.ask("P", P)
+            s.ask("probe", P + "?", cache_prompt=cached)
+            s.ask("P again", P)
+
+        return asks
+
+    row = run(steps(False))
+    assert row.reason is None  # the probe's own state has all of it
+    fork = prose("fork", 200).text
+
+    def forked(cached: bool) -> Steps:
+        def asks(s: Scenario) -> None:
+            s.ask("P", P)
+            s.ask("probe", Prompt((P.text[:210] + fork,)), cache_prompt=cached)
+            s.ask("P again", P)
+
+        return asks
+
+    row = run(forked(False))
+    check(row, Cause.NEVER_WRITTEN, "went to 'probe', whose cache_prompt is false")
+    check(run(forked(True)), Cause.SLOT_TAKEN)
+
+
+def test_the_context_was_shifted(run: Run) -> None:
+    def steps(tokens: int) -> Steps:
+        def asks(s: Scenario) -> None:
+            s.ask("P", P, n_predict=tokens)
+            s.ask("P again", P)
+
+        return asks
+
+    shifting = ("--context-shift",)
+    row = run(steps(200), words=shifting, ctx_size=512)
+    check(row, Cause.CONTEXT_SHIFTED, "'P' was in slot 0, and its beginning had been dropped")
+    roomy = run(steps(50), words=shifting, ctx_size=512)
+    assert (roomy.read_again, roomy.reason) == (0, None)
 
 
 def test_too_large_for_the_prompt_cache(run: Run) -> None:
     """A state of 2,500 tokens has 1.3 MiB."""
     row = run(asked(prose("long", 2500), Q, prose("long", 2500)), cache_ram=1)
-    check(row, Cause.NEVER_WRITTEN, "was not saved when '2' came", "exceeds cache size limit 1.000")
+    check(row, Cause.NEVER_WRITTEN, "went to '2'", "exceeds cache size limit 1.000")
     shorter = run(asked(prose("long", 1500), Q, prose("long", 1500)), cache_ram=1)
     assert (shorter.read_again, shorter.reason) == (0, None)
 
@@ -301,13 +439,13 @@ def test_a_request_that_is_no_completion_saves_nothing(run: Run) -> None:
     def steps(*before: Prompt) -> Steps:
         def asks(s: Scenario) -> None:
             asked(*before)(s)
-            s.act("embed", embed, route="embedding")
+            s.act("embed", embed, route="embedding", task=True)
             s.ask("P again", P)
 
         return asks
 
     row = run(steps(P), embeddings=True)
-    check(row, Cause.NEVER_WRITTEN, "was given to 'embed', which is no completion")
+    check(row, Cause.NEVER_WRITTEN, "went to 'embed', which is no completion")
     saved = run(steps(P, Q), embeddings=True)
     assert (saved.read_again, saved.reason) == (0, None)
 
@@ -346,7 +484,11 @@ def test_a_refused_slot_file(run: Run) -> None:
 
         return asks
 
-    check(run(steps(True), cache_ram=0), Cause.FILE_REFUSED, "'restore' was refused")
+    check(
+        run(steps(True), cache_ram=0),
+        Cause.FILE_REFUSED,
+        "the slot file of 'restore', which was refused",
+    )
     kept = run(steps(False), cache_ram=0)
     assert (kept.read_again, kept.reason) == (0, None)
 
@@ -360,7 +502,7 @@ def test_the_pool_is_full(run: Run) -> None:
         cache_ram=0,
         ctx_size=1024,
     )
-    check(row, Cause.POOL_FULL, "'1', 404 tokens in slot 0, was purged when '3' came")
+    check(row, Cause.POOL_FULL, "'1' (404 tokens), was purged when '3' came")
     roomy = run(
         pinned((P, 0), (Q, 1), (R, 2), (P, 0)),
         parallel=4,
@@ -458,6 +600,22 @@ def test_moved_by_cache_reuse(other_benches: Callable[[str], Bench], tmp_path: P
     check(run(asked(*texts), ubatch_size=512), Cause.NO_CHECKPOINT)
 
 
+def test_reused_through_another_request(run: Run) -> None:
+    """What a stale state was reused for is stale as well, whatever that one's own adapters."""
+
+    def steps(scale: float) -> Steps:
+        def asks(s: Scenario) -> None:
+            s.ask("P", P, lora={"A": scale})
+            s.ask("none", P, lora=NO_FIELD)
+            s.ask("none again", P, lora=NO_FIELD)
+
+        return asks
+
+    row = run(steps(1.0))
+    check(row, Cause.FROM_SLOT, "'none', computed by 'P' under A at 1, and here is no adapter")
+    assert run(steps(0.0)).reason is None
+
+
 def test_taken_though_not_whole(run: Run) -> None:
     def steps(damage: Callable[[Path], None]) -> Steps:
         def asks(s: Scenario) -> None:
@@ -473,6 +631,6 @@ def test_taken_though_not_whole(run: Run) -> None:
 
         return asks
 
-    check(run(steps(empty_cells)), Cause.TAKEN)
+    check(run(steps(empty_cells)), Cause.ACCEPTED)
     assert run(steps(Path.unlink)).reason is None
     check(run(steps(cut_last_byte)), Cause.ENDED, "GGML_ASSERT(nread <= state_size) failed")

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.cause import Cause
 from harness.errors import UsageProblem
-from harness.ledger import SCHEMA, ColdRow, Ledger, RequestRow, Verdict, VerdictRow, read
+from harness.ledger import SCHEMA, ColdRow, Ledger, Reason, RequestRow, Verdict, VerdictRow, read
 
 REQUEST = RequestRow(
     step="P again",
@@ -24,6 +25,8 @@ REQUEST = RequestRow(
     cache_n=0,
     prompt_n=609,
     answer="cold run",
+    read_again=601,
+    reason=Reason(cause=Cause.EVICTED, text="'Q' came"),
     cold=ColdRow(limit=2e-3, apart=5e-4),
     failures=(("lost_reuse", "601 tokens were read again for nothing"),),
 )

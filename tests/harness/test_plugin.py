@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from harness.builds.build import Build
+from harness.cause import Cause
 from harness.models.synthetic.store import generated
 from tests.cache.test_lora import FOX, GLASS
 
@@ -115,6 +116,18 @@ def test_known_bugs_are_expected_on_the_projects_own_server(
     assert names["verdict"] == "known bug"
     assert names["cache_n/prompt_n"] == reuse
     assert names["issue"] == "#30275"
+
+
+def test_every_reason_is_found(tmp_path: Path) -> None:
+    """Of scenarios of each file, with each kind of memory: what failed, or read tokens again."""
+    ledger = tmp_path / "ledger.jsonl"
+    some = "np4-nokvu-completion or np4-kvu-completion or np1-kvu-chat or removed_text"
+    suite("-q", "-m", "not slow", "-k", some, f"--llama-report={ledger}")
+    asked = [row for row in rows(ledger) if row["row"] == "request"]
+    due = [row for row in asked if row["failures"] or row["read_again"]]
+    assert len({row["reason"]["cause"] for row in due}) > 12
+    assert not [row for row in due if row["reason"]["cause"] == Cause.UNKNOWN]
+    assert all(row["chosen"] for row in asked if row["cache_n"] is not None)
 
 
 def test_with_other_arguments_a_known_bug_need_not_show(llama_build: Build) -> None:

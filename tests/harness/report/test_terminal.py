@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
-from harness.ledger import ColdRow, RequestRow, SlotFileRow, Verdict, VerdictRow
+from harness.cause import Cause
+from harness.ledger import ColdRow, Reason, RequestRow, SlotFileRow, Verdict, VerdictRow
 from harness.report.terminal import abbreviated, summary
 from tests.harness.test_ledger import VERDICT
 
@@ -35,12 +37,40 @@ def test_configurations_are_abbreviated(configurations: list[str], short: str) -
 def test_configurations_with_the_same_outcome_share_a_row() -> None:
     other = replace(VERDICT, configuration="np1-nokvu-completion")
     lines = summary([VERDICT, other])
-    assert len(lines) == 4  # head, one row, what the bug is, totals
+    assert len(lines) == 8  # head, one row, what the bug is, why (4), totals
     for part in ("test_lora.py::test_x", "0/609", "known bug", "#30275", "P again: lost_reuse"):
         assert part in lines[1]
     assert lines[1].endswith("np1-{kvu,nokvu}-completion")
     assert lines[2].startswith("#30275: It is thrown away. http")
-    assert lines[3] == "scenarios: 2 known bug"
+    assert lines[5].split()[-4:] == ["2", "1202", "test_x", "(2)"]
+    assert lines[-1] == "scenarios: 2 known bug"
+
+
+def test_failing_steps_are_summed_by_reason() -> None:
+    def failed(scenario: str, cause: Cause, again: int) -> VerdictRow:
+        reason = Reason(cause=cause, text="so it was")
+        (row,) = VERDICT.requests
+        return replace(
+            VERDICT,
+            scenario=f"test_x.py::{scenario}",
+            requests=(replace(row, reason=reason, read_again=again),),
+        )
+
+    evicted = [failed(f"test_{name}", Cause.EVICTED, 10) for name in "aabbcde"]
+    consumed = failed("test_a", Cause.CONSUMED, 500)
+    lines = summary([*evicted, consumed, failed("test_a", Cause.FROM_SLOT, 0)])
+    at = next(i for i, line in enumerate(lines) if line.startswith("why steps failed"))
+    assert lines[at + 1].split()[-4:] == ["1", "-", "test_a", "(1)"]  # the worse kind comes first
+    assert lines[at + 2].split()[-4:] == ["1", "500", "test_a", "(1)"]
+    assert re.split(" {2,}", lines[at + 3])[1:3] == ["7", "70"]
+    assert lines[at + 3].endswith("test_a (2), test_b (2), test_c (1) and 2 more")
+
+
+def test_a_step_that_did_not_fail_is_no_failure_with_a_reason() -> None:
+    (row,) = VERDICT.requests
+    reason = Reason(cause=Cause.EVICTED, text="so it was")
+    held = replace(VERDICT, requests=(replace(row, failures=(), reason=reason),))
+    assert not any("why" in line for line in summary([held]))
 
 
 def test_a_failure_that_looks_like_a_known_bug_is_told_from_one() -> None:

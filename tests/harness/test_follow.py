@@ -1,0 +1,285 @@
+"""Where states are and what became of them, told by lines of a log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.chronicle import Chronicle, End, Held, Via
+from harness.course import Course
+from harness.follow import follow
+from harness.server.events import EntryTaken, Event, TaskEnded, TaskStarted
+from harness.server.log_reader import events
+from tests.harness.server.test_log_reader import LOGS
+
+LRU = "selected slot by LRU, t_last = 1"
+
+
+class Log:
+    """Writes the log of a server, and has it followed."""
+
+    def __init__(self) -> None:
+        self.chronicle = Chronicle()
+
+    def step(self, name: str, *messages: str, slot: int = 0, completion: bool = True) -> Course:
+        """`-` in front of a message makes it one of no slot."""
+        lines = [
+            f"srv  f: {message}"
+            if message.startswith(" ")
+            else f"slot f: id {slot} | task 1 | {message}"
+            for message in messages
+        ]
+        return follow(self.chronicle, name, events(lines), completion=completion)
+
+    def ask(self, name: str, *before: str, kept: int = 0, held: int = 404, slot: int = 0) -> Course:
+        """A request with these lines before it is launched."""
+        return self.step(
+            name,
+            *before,
+            "processing task, is_child = 0",
+            f"new prompt, n_ctx_slot = 8192, n_keep = 0, task.n_tokens = {held - 3}",
+            f"cached n_tokens = {kept}, memory_seq_rm [{kept}, end)",
+            f"stop processing: n_tokens = {held}, truncated = 0",
+            slot=slot,
+        )
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+def saving(tokens: int) -> str:
+    return f" - saving prompt with length {tokens}, total state size = 0.2 MiB"
+
+
+def listed(*entries: tuple[str, int]) -> list[str]:
+    state = f" - cache state: {len(entries)} prompts, 0.4 MiB (limits: 1.0 MiB, 99 tokens, 9 est)"
+    return [state, *(f"   - prompt {at}: {n} tokens, checkpoints: 0, 0.2 MiB" for at, n in entries)]
+
+
+LOOKED = " - looking for better prompt, base f_keep = 0.002, sim = 0.002"
+TAKEN = " - found better prompt with f_keep = 0.990, sim = 0.990"
+ROOM = " - making room for prompt cache entry, removing oldest entry (size = 0.2 MiB)"
+SIZE = " - cache size limit reached, removing oldest entry (size = 0.2 MiB)"
+
+
+def test_a_state_is_in_the_slot_it_was_computed_in(log: Log) -> None:
+    course = log.ask("P", LRU)
+    assert course.slot == 0
+    assert course.source is None
+    assert log.chronicle.slots == {0: Held(("P",), 404)}
+
+
+def test_a_state_that_grows_is_a_part_of_the_longer_one(log: Log) -> None:
+    log.ask("P", LRU)
+    log.ask("P, next turn", kept=404, held=440)
+    assert log.chronicle.slots == {0: Held(("P", "P, next turn"), 440)}
+    assert log.chronicle.losses == {}
+
+
+def test_a_state_that_is_cut_is_lost(log: Log) -> None:
+    log.ask("P", LRU)
+    log.ask("fork", kept=250, held=440)
+    loss = log.chronicle.losses["P"]
+    assert (loss.end, loss.by, loss.slot, loss.held, loss.kept) == (
+        End.OVERWRITTEN,
+        "fork",
+        0,
+        404,
+        250,
+    )
+
+
+def test_a_state_that_is_saved_is_not_lost(log: Log) -> None:
+    log.ask("P", LRU)
+    log.ask(
+        "Q", LRU, " updating prompt cache", saving(404), LOOKED, *listed(("0x1", 404)), held=300
+    )
+    assert log.chronicle.losses == {}
+    entry = log.chronicle.in_cache("P")
+    assert entry is not None
+    assert (entry.steps, entry.tokens, entry.address) == (("P",), 404, "0x1")
+
+
+def with_entries(log: Log, *steps: str) -> None:
+    """States of these steps are in the prompt cache, and the last one's in the slot."""
+    for number, step in enumerate(steps):
+        saved = [(f"0x{i}", 400 + i) for i in range(1, number + 1)]
+        update = [saving(400 + number), LOOKED, *listed(*saved)] if number else []
+        log.ask(step, LRU, *update, held=401 + number)
+
+
+def test_an_entry_that_is_restored_is_consumed(log: Log) -> None:
+    """Builds before b10178 do not say which; what is gone from the list it was."""
+    with_entries(log, "A", "B", "C")
+    course = log.ask(
+        "A again", LRU, saving(403), LOOKED, TAKEN, *listed(("0x2", 402), ("0x3", 403))
+    )
+    assert course.restored == Held(("A",), 401, Via.CACHE)
+    assert course.source is None or course.source.steps == ("A",)
+    assert log.chronicle.in_cache("A") is None
+    assert log.chronicle.losses["A"].end is End.CUT
+    assert {entry.steps for entry in log.chronicle.entries} == {("B",), ("C",)}
+
+
+def test_which_of_several_entries_was_restored(log: Log) -> None:
+    """The one whose shares are those of the one that was found, where the log lists shares."""
+    with_entries(log, "A", "B", "C")
+    course = log.ask(
+        "B again",
+        LRU,
+        saving(403),
+        LOOKED,
+        "   - prompt with length 401, lcp = 1, f_keep = 0.002, f_sim = 0.002",
+        "   - prompt with length 402, lcp = 398, f_keep = 0.990, f_sim = 0.990",
+        TAKEN,
+        SIZE,
+        *listed(("0x3", 403)),
+    )
+    assert course.restored is not None
+    assert course.restored.steps == ("B",)
+    assert log.chronicle.losses["A"].end is End.EVICTED
+    assert log.chronicle.losses["A"].why == "size limit (limits: 1 MiB, 99 tokens)"
+
+
+def test_an_address_that_comes_again(log: Log) -> None:
+    """The oldest made room; the new entry is where it was, and as long."""
+    log.ask("A", LRU, held=404)
+    log.ask("B", LRU, saving(404), LOOKED, *listed(("0x1", 404)), held=404)
+    log.ask("C", LRU, saving(404), ROOM, LOOKED, *listed(("0x1", 404)), held=404)
+    assert [entry.steps for entry in log.chronicle.entries] == [("B",)]
+    assert log.chronicle.losses["A"].end is End.EVICTED
+    assert log.chronicle.losses["A"].by == "C"
+
+
+def test_an_entry_that_a_longer_one_has_all_of(log: Log) -> None:
+    log.ask("P", LRU)
+    log.ask("Q", LRU, saving(404), LOOKED, *listed(("0x1", 404)))
+    log.ask("P, next turn", LRU, saving(404), LOOKED, *listed(("0x1", 404), ("0x2", 404)), held=440)
+    obsolete = " - removing obsolete cached prompt with length 404"
+    log.ask("R", LRU, saving(440), obsolete, LOOKED, *listed(("0x2", 404), ("0x3", 440)))
+    assert log.chronicle.losses == {}
+    entry = log.chronicle.in_cache("P")
+    assert entry is not None
+    assert entry.steps == ("P", "P, next turn")
+
+
+def test_a_state_that_an_entry_has_already(log: Log) -> None:
+    log.ask("P", LRU)
+    log.ask("Q", LRU, saving(404), LOOKED, *listed(("0x1", 404)))
+    log.ask("P again", LRU, saving(404), LOOKED, *listed(("0x1", 404), ("0x2", 404)), held=300)
+    log.ask(
+        "R",
+        LRU,
+        saving(300),
+        " - prompt is already in the cache, skipping",
+        LOOKED,
+        *listed(("0x1", 404), ("0x2", 404)),
+    )
+    assert log.chronicle.losses == {}
+    assert log.chronicle.in_cache("P again") is not None
+
+
+def test_a_state_that_is_too_large(log: Log) -> None:
+    log.ask("long", LRU, held=2500)
+    too_large = " - prompt state size 1.3 MiB exceeds cache size limit 1.0 MiB, skipping"
+    log.ask("Q", LRU, saving(2500), too_large, LOOKED, *listed())
+    assert log.chronicle.losses["long"].end is End.NOT_TAKEN
+    assert log.chronicle.losses["long"].why == "1.3 MiB exceeds cache size limit 1.0 MiB"
+
+
+@pytest.mark.parametrize(
+    ("before", "end"),
+    [
+        ([], End.CLEARED),
+        ([" purging slot 0 with 404 tokens"], End.PURGED),
+    ],
+)
+def test_a_slot_that_is_cleared(log: Log, before: list[str], end: End) -> None:
+    log.ask("P", LRU)
+    log.step("other", *before, "clearing prompt with 404 tokens")
+    assert log.chronicle.losses["P"].end is end
+
+
+def test_an_idle_slot_that_is_saved_and_then_cleared(log: Log) -> None:
+    log.ask("P", LRU)
+    log.step(
+        "Q",
+        "saving idle slot to prompt cache",
+        saving(404),
+        *listed(("0x1", 404)),
+        "clearing prompt with 404 tokens",
+    )
+    assert log.chronicle.slots == {}
+    assert log.chronicle.losses == {}
+    assert log.chronicle.in_cache("P") is not None
+
+
+def test_an_idle_slot_that_is_cleared_before_entries_are_listed(log: Log) -> None:
+    """As b9093 does."""
+    log.ask("P", LRU)
+    log.step(
+        "Q",
+        "saving idle slot to prompt cache",
+        saving(404),
+        "clearing prompt with 404 tokens",
+        *listed(("0x1", 404)),
+    )
+    assert log.chronicle.losses == {}
+    assert log.chronicle.in_cache("P") is not None
+
+
+def test_what_is_cleared_for_other_adapters(log: Log) -> None:
+    log.ask("P", LRU)
+    course = log.ask("Q", LRU, "clearing cache for lora change. 1 loras -> 1 loras")
+    assert course.discarded == Held(("P",), 404)
+    assert log.chronicle.losses["P"].end is End.ADAPTERS
+
+
+def test_a_request_that_is_no_completion_saves_nothing(log: Log) -> None:
+    log.ask("P", LRU)
+    log.step(
+        "embed",
+        "processing task, is_child = 0",
+        "cached n_tokens = 1, memory_seq_rm [1, end)",
+        "stop processing: n_tokens = 60, truncated = 0",
+        completion=False,
+    )
+    assert log.chronicle.losses["P"].end is End.NO_COMPLETION
+
+
+def test_a_server_that_sleeps_has_nothing(log: Log) -> None:
+    with_entries(log, "A", "B")
+    log.step("sleep", " server is entering sleeping state")
+    assert log.chronicle.slots == {}
+    assert log.chronicle.entries == []
+    assert {loss.end for loss in log.chronicle.losses.values()} == {End.SLEPT}
+
+
+def requests(path: Path) -> Iterator[list[Event]]:
+    """The events of a log, request after request."""
+    request: list[Event] = []
+    for event in events(path.read_text().splitlines()):
+        request.append(event)
+        if isinstance(event, TaskEnded):
+            yield request
+            request = []
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+def test_the_prompt_cache_is_followed_through_a_whole_log(path: Path) -> None:
+    """On each build it is known of every entry that is listed whose state it is."""
+    chronicle, restored, lost = Chronicle(), 0, set()
+    for number, request in enumerate(requests(path)):
+        if any(isinstance(event, TaskStarted) and event.task == 0 for event in request):
+            chronicle = Chronicle()  # the next server
+        course = follow(chronicle, str(number), request)
+        assert all(entry.steps for entry in chronicle.entries)
+        assert str(number) in chronicle.slots[course.slot or 0].steps
+        restored += course.restored is not None
+        lost |= {loss.end for loss in chronicle.losses.values()}
+    assert restored == sum(isinstance(e, EntryTaken) for r in requests(path) for e in r) > 0
+    assert lost > {End.EVICTED, End.OVERWRITTEN}
