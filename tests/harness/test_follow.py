@@ -283,3 +283,98 @@ def test_the_prompt_cache_is_followed_through_a_whole_log(path: Path) -> None:
         lost |= {loss.end for loss in chronicle.losses.values()}
     assert restored == sum(isinstance(e, EntryTaken) for r in requests(path) for e in r) > 0
     assert lost > {End.EVICTED, End.OVERWRITTEN}
+
+
+def test_an_obsolete_entry_makes_no_room(log: Log) -> None:
+    """It is gone before room is made: then the oldest of the others goes."""
+    log.ask("A", LRU, held=400)
+    idle = "saving idle slot to prompt cache"
+    log.step("x", idle, saving(400), *listed(("0x1", 400)))
+    log.ask("B", LRU, slot=1, held=401)
+    log.step("y", idle, saving(401), *listed(("0x1", 400), ("0x2", 401)), slot=1)
+    log.ask("B, another end", slot=1, held=401)
+    log.ask("A, next turn", kept=400, held=440)
+    obsolete = " - removing obsolete cached prompt with length 400"
+    log.step("z", idle, saving(440), obsolete, ROOM, *listed(("0x3", 440)))
+    assert log.chronicle.losses["B"].end is End.EVICTED
+    assert [entry.steps for entry in log.chronicle.entries] == [("A", "A, next turn")]
+
+
+def test_no_memory_for_an_entry(log: Log) -> None:
+    log.ask("P", LRU)
+    failed = " failed to allocate memory for prompt cache state: std::bad_alloc"
+    log.ask("Q", LRU, saving(404), failed, LOOKED, *listed())
+    assert log.chronicle.losses["P"].end is End.NOT_TAKEN
+    assert log.chronicle.losses["P"].why == "out of memory"
+
+
+def test_what_was_not_saved_is_restored_over(log: Log) -> None:
+    log.ask("Q", LRU)
+    log.ask("long", LRU, saving(404), LOOKED, *listed(("0x1", 404)), held=2500)
+    too_large = " - prompt state size 1.3 MiB exceeds cache size limit 1.0 MiB, skipping"
+    log.ask("Q again", LRU, saving(2500), too_large, LOOKED, TAKEN, *listed(), kept=400)
+    assert log.chronicle.losses["long"].end is End.NOT_TAKEN
+
+
+def test_a_slot_that_is_cleared_since_nothing_could_be_restored(log: Log) -> None:
+    log.ask("P", LRU)
+    failed = " failed to restore state with size 4096"
+    cleared = "clearing prompt with 404 tokens"
+    course = log.ask("Q", LRU, LOOKED, TAKEN, failed, cleared, *listed(("0x1", 404)))
+    assert course.restore_failed
+    assert log.chronicle.losses["P"].end is End.NO_ROOM
+
+
+def test_a_state_that_one_of_two_entries_has(log: Log) -> None:
+    """Which one is not told: it counts as there as long as either is."""
+    with_entries(log, "A", "B", "C")
+    skipped = " - prompt is already in the cache, skipping"
+    both = listed(("0x1", 401), ("0x2", 402))
+    log.ask("D", LRU, saving(300), skipped, LOOKED, *both)
+    assert log.chronicle.in_cache("C") is not None
+    log.ask("E", LRU, saving(404), SIZE, LOOKED, *listed(("0x2", 402), ("0x3", 404)))
+    assert log.chronicle.in_cache("C") is not None
+
+
+def test_a_list_that_breaks_off(log: Log) -> None:
+    log.ask("P", LRU)
+    log.ask("Q", LRU, saving(404), LOOKED, *listed(("0x1", 404), ("0x2", 404))[:2])
+    assert log.chronicle.in_cache("P") is not None
+
+
+def test_a_refused_slot_file(log: Log) -> None:
+    """Whether the server says that it cleared the slot or not."""
+    for clears in (["clearing prompt with 404 tokens"], []):
+        log.ask("P", LRU)
+        log.chronicle.refusing = "restore", 0
+        log.step("restore", *clears, " task id = 9, error: Unable to restore slot, no space")
+        assert log.chronicle.slots == {}
+        assert log.chronicle.losses["P"].end is End.FILE_REFUSED
+
+
+def test_a_slot_file_that_never_came_to_the_slot(log: Log) -> None:
+    """A bad name, say, is refused before."""
+    log.ask("P", LRU)
+    log.chronicle.refusing = "restore", 0
+    log.step("restore")
+    assert log.chronicle.in_slots("P") == [0]
+
+
+def test_a_context_that_is_shifted(log: Log) -> None:
+    course = log.ask("P", LRU, "slot context shift, n_keep = 1, n_left = 9, n_discard = 4")
+    assert course.context_shifted
+    assert log.chronicle.slots[0].shifted
+
+
+def test_what_could_not_be_cut_back(log: Log) -> None:
+    log.ask("P", LRU)
+    failed = "failed to truncate tokens with position >= 100 - clearing the memory"
+    course = log.step(
+        "Q",
+        "processing task, is_child = 0",
+        "new prompt, n_ctx_slot = 8192, n_keep = 0, task.n_tokens = 401",
+        "n_tokens = 100, memory_seq_rm [100, end)",
+        failed,
+    )
+    assert (course.kept, course.reprocessed) == (0, True)
+    assert log.chronicle.slots == {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harness.cause import Cause
@@ -235,3 +237,73 @@ def test_how_the_slot_was_chosen() -> None:
         "asked for",
         "asked for",
     ]
+
+
+def test_an_entry_that_went_after_it_was_looked_at() -> None:
+    """By a size limit, once all is done: what it was not good enough for is the reason."""
+    last = ask("P short", LRU, saving(404), LOOKED, SIZE, *listed(("0x2", 404)))
+    row, lines = last
+    row = replace(row, possible=80, shared=80, state="P", prompt_tokens=81)
+    found = reason(ask("P", LRU), saved("Q"), (row, lines))
+    assert found is not None
+    assert found.cause == Cause.BELOW_THRESHOLD
+    assert "80 of its 404 tokens, f_keep 0.198 < 0.25" in found.text
+
+
+def test_a_short_state_that_would_have_been_restored() -> None:
+    """It has little of the prompt, and the prompt all of it."""
+    short = ask("P", LRU)
+    row, lines = ask("P, long turn", LRU, LOOKED, *listed(("0x2", 404)), state="P")
+    row = replace(row, possible=30, shared=30)
+    short = replace(short[0]), [line.replace("404", "34") for line in short[1]]
+    save = ask("Q", LRU, saving(34), LOOKED, *listed(("0x1", 34)))
+    evict = ask("R", LRU, saving(404), SIZE, *listed(("0x2", 404)))
+    found = reason(short, save, evict, (row, lines))
+    assert found is not None
+    assert found.cause == Cause.EVICTED
+
+
+def test_an_entry_that_seems_good_enough() -> None:
+    """A server that decides otherwise than any known one: nobody knows why."""
+    found = reason(
+        ask("P", LRU),
+        saved("Q"),
+        ask("P again", LRU, LOOKED, *listed(("0x1", 404)), possible=400, state="P"),
+    )
+    assert found is not None
+    assert found.cause == Cause.UNKNOWN
+
+
+def test_a_slot_cleared_since_another_state_could_not_be_restored() -> None:
+    failed = (" failed to restore state with size 9", "clearing prompt with 404 tokens")
+    found = reason(
+        ask("P", LRU),
+        saved("Q"),
+        ask("Q again", LIKE, LOOKED, TAKEN, *failed, possible=400, state="Q"),
+    )
+    assert found is not None
+    assert found.cause == Cause.POOL_FULL
+    assert "was in slot 0, which was cleared" in found.text
+
+
+def test_two_slots_with_as_much_of_a_prompt_where_memory_fell_short() -> None:
+    """The slot that was used is not to blame for being the first of the two."""
+    row, lines = ask("P again", LIKE.replace("0.900", "1.000"), possible=400, state="P in 1")
+    lines.insert(3, "slot f: id 0 | task 1 | forcing full prompt re-processing due to lack of")
+    found = reason(ask("P in 0", LRU), ask("P in 1", LRU, slot=1), (row, lines))
+    assert found == Reason(
+        cause=Cause.NO_CHECKPOINT,
+        text="the state of 'P in 1' is also in slot 0, and it has no checkpoint",
+    )
+
+
+def test_what_was_lost_and_what_was_reused_instead() -> None:
+    both = ((Kind.LOST_REUSE, "lost"), (Kind.WRONG_ANSWER, "wrong"))
+    found = reason(
+        ask("P", LRU, scale=1.0),
+        saved("Q"),
+        ask("P again", LIKE, cache_n=17, possible=400, state="P", scale=1.0, failures=both),
+    )
+    assert found is not None
+    assert found.cause == Cause.SLOT_KEEPS_ENOUGH
+    assert "; and what was reused: kept from its slot: slot 0 had the state of 'Q'" in found.text

@@ -16,10 +16,11 @@ import pytest
 
 from harness.answers import Tolerance
 from harness.bench import Bench
+from harness.cause import Cause
 from harness.client import Client, Options
 from harness.errors import HarnessError, NotTestable, ReferenceTrouble, Refused
 from harness.expect import Claim
-from harness.ledger import ColdRow
+from harness.ledger import ColdRow, Reason
 from harness.loaded import NO_FIELD
 from harness.prompts import Prompt, Route, prose
 from harness.reference import Reference, send
@@ -115,6 +116,24 @@ def test_all_steps_run_and_every_failure_is_reported(make: Make) -> None:
     assert "stop processing" in text  # of the request, from the log
     assert P.text[:20] not in text
     assert text.splitlines()[-1] == "run again: pytest x"
+
+
+def test_trouble_with_a_reason_costs_no_verdict(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    scenario = make()
+    with pytest.raises(ScenarioFailed), scenario as s:
+        s.ask("P", P, lora={"A": 1.0})
+        s.ask("none", P, lora=NO_FIELD)
+    monkeypatch.setattr("harness.stage.events", fail)
+    scenario.explain()
+    assert scenario.signature() == ("none: wrong_answer", "none: wrong_reuse")
+    first, last = (step.row.reason for step in scenario.steps)
+    assert first is None
+    assert last == Reason(cause=Cause.UNKNOWN, text="explaining failed with ZeroDivisionError")
 
 
 def test_a_crash_is_a_crash(make: Make) -> None:
