@@ -11,6 +11,7 @@ _NEEDED = (
     "gguf",
     "httpx2",
     "huggingface_hub",
+    "msgspec",
     "numpy",
     "platformdirs",
     "prometheus_client",

@@ -65,6 +65,7 @@ class End(StrEnum):
     PURGED = "purged, since the KV pool was full"
     NO_ROOM = "cleared, since another state could not be restored"
     REPLACED = "replaced by a slot file"
+    EMPTY_FILE = "brought by a slot file with nothing in it"
     FILE_REFUSED = "cleared for a slot file that was refused"
     SLEPT = "given up by a server that went to sleep"
 
@@ -118,9 +119,12 @@ class Chronicle:
             self.lose(held.steps, replace(loss, held=held.tokens))
 
     def restore(self, step: str, slot: int, held: Held) -> None:
-        """A step brought a state into a slot from a file."""
+        """A step brought a state into a slot from a file, which may have nothing in it."""
         self.displace(slot, Loss(End.REPLACED, step, slot))
-        self.hold(slot, held)
+        if held.tokens:
+            self.hold(slot, held)
+        else:
+            self.lose(held.steps, Loss(End.EMPTY_FILE, step, slot))
 
     def lose(self, steps: Steps, loss: Loss) -> None:
         """One copy of a state is gone; it is remembered of those that have no other."""

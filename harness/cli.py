@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import itertools
 import json
 import os
@@ -33,6 +34,8 @@ EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_PIPE = 1, 4, 130, 141
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; its exit code."""
     arguments = parser().parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a step may have any name
+        sys.stdout.reconfigure(errors="backslashreplace")
     return exit_code("llama-harness", lambda: arguments.run(arguments))
 
 
@@ -165,11 +168,13 @@ def _print(lines: Iterable[str]) -> int:
     try:
         for line in lines:
             print(line)
-        sys.stdout.flush()
-    except BrokenPipeError:  # whoever reads has seen enough; nor is there anything to flush at exit
-        with Path(os.devnull).open("w") as nowhere:
+        print(end="", flush=True)
+    except OSError as error:
+        with Path(os.devnull).open("w") as nowhere:  # else Python tries once more on its way out
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
-        return EXIT_PIPE
+        if isinstance(error, BrokenPipeError):  # whoever reads has seen enough
+            return EXIT_PIPE
+        raise UsageProblem(f"the output cannot be written: {error.strerror}") from None
     return 0
 
 

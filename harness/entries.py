@@ -84,12 +84,13 @@ class Entries:
         return saving
 
     def _share(self, saving: Entry | None) -> None:
-        """An entry has all of a state already: one with the same steps, or one as long."""
+        """An entry has all of a state already; where several may, it counts as in all of them."""
         if saving is None or any(self.chronicle.in_cache(step) for step in saving.steps):
             return
-        for entry in self.chronicle.entries:
-            if entry.tokens >= saving.tokens:
-                entry.steps = (*saving.steps, *entry.steps)
+        long = [entry for entry in self.chronicle.entries if entry.tokens >= saving.tokens]
+        alike = [entry for entry in long if entry.tokens == saving.tokens]
+        for entry in alike or long:
+            entry.steps = (*saving.steps, *entry.steps)
 
     def _mark_unsaved(self, why: str) -> None:
         held = self._held()

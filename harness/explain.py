@@ -15,7 +15,7 @@ from harness.course import SIMILARITY, Course
 from harness.expect import Kind
 from harness.follow import follow
 from harness.ledger import Reason, RequestRow
-from harness.miss import Miss, Whereabouts, state
+from harness.miss import Miss, Whereabouts, nearest, state
 from harness.server.events import Event, How
 from harness.setting import Setting
 
@@ -73,7 +73,7 @@ class _Narrator:
             self._chronicle = Chronicle()
         elif row.route == "restore" and row.slot_asked is not None:
             self._learn_of_file(row, row.slot_asked)
-        at = Whereabouts.of(row.state, self._chronicle) if answers and row.state else None
+        wanted = [Whereabouts.of(step, self._chronicle) for step in row.states if answers]
         course = follow(
             self._chronicle,
             row.step,
@@ -90,6 +90,7 @@ class _Narrator:
             chosen=_chosen(row, course),
             read_again=_read_again(row),
         )
+        at = nearest(wanted, course)
         return replace(row, reason=self._reason(row, course, at, step.similarity))
 
     def _learn_of_file(self, row: RequestRow, slot: int) -> None:
@@ -97,8 +98,7 @@ class _Narrator:
         if row.file is None and Kind.ACCEPTED not in dict(row.failures):
             self._chronicle.refusing = row.step, slot
             return
-        tokens = row.file.tokens if row.file else 0
-        held = Held((row.state or row.step,), tokens, Via.FILE)
+        held = Held(row.states or (row.step,), row.file.tokens if row.file else 0, Via.FILE)
         self._chronicle.restore(row.step, slot, held)
 
     def _learn_of_stale(self, row: RequestRow, course: Course) -> None:
@@ -121,7 +121,7 @@ class _Narrator:
             return self._origin(row, course)
         if kinds:
             return _other(row, course)
-        if not row.cache_prompt and at is not None:
+        if not row.cache_prompt and at and row.shared > similarity * row.prompt_tokens:
             return Reason(cause=Cause.NOT_ASKED, text=f"{state(at.step)} was not to be reused")
         return None
 

@@ -31,8 +31,8 @@ class Share:
 
     tokens: int = 0
     """Those that count: of a promise fewer than are shared."""
-    step: str | None = None
-    """The step that left the state, the last one of those that have as many; None without any."""
+    steps: tuple[str, ...] = ()
+    """The steps that left the states with as many, the last one last."""
     shared: int = 0
     """Those that it has; the last one of the prompt, which is always read, left out."""
 
@@ -90,7 +90,7 @@ class History:
         always read, to have something to predict from.
         """
         shared = ((self._shared(prompt, state), state) for state in self._under(setting))
-        return _largest(Share(tokens, state.step, tokens) for tokens, state in shared)
+        return _largest(Share(tokens, (state.step,), tokens) for tokens, state in shared)
 
     def promised(
         self,
@@ -117,7 +117,7 @@ class History:
                     memory=memory,
                     ubatch=ubatch,
                 ),
-                state.step,
+                (state.step,),
                 self._shared(prompt, state),
             )
             for state in self._under(setting)
@@ -135,11 +135,14 @@ class History:
 
 
 def _largest(shares: Iterable[Share]) -> Share:
-    """The last of the largest ones."""
+    """The largest one, with the steps of all that are as large."""
     best = Share()
     for share in shares:
-        if share.tokens and share.tokens >= best.tokens:
+        if share.tokens > best.tokens:
             best = share
+        elif share.tokens and share.tokens == best.tokens:
+            others = (step for step in best.steps if step not in share.steps)
+            best = replace(share, steps=(*others, *share.steps))
     return best
 
 

@@ -19,6 +19,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
+
 from harness.cause import Cause
 from harness.errors import UsageProblem
 
@@ -68,11 +70,6 @@ class Reason:
 
     def __str__(self) -> str:
         return f"{self.cause}: {self.text}"
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Self:
-        """Of plain data."""
-        return cls(cause=Cause(data["cause"]), text=data["text"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,11 +128,11 @@ class RequestRow:
     prompt_tokens: int = 0
     possible: int = 0
     """Tokens the rule allows to be reused."""
-    state: str | None = None
-    """The step that left the state this one is about: of a request the one it should have found, of
-    a slot file the one in it."""
+    states: tuple[str, ...] = ()
+    """The steps that left the states this one is about: of a request those it should have found one
+    of, the last one last; of a slot file the one in it."""
     shared: int = 0
-    """Tokens of the prompt that state has, the last one of the prompt left out."""
+    """Tokens of the prompt that they have, the last one of the prompt left out."""
     claim: str | None = None
     """What the step claims of its reuse."""
     expected: tuple[int, int] | None = None
@@ -200,29 +197,8 @@ class VerdictRow:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """The inverse of `to_json`."""
-        requests = tuple(
-            RequestRow(
-                **{
-                    **row,
-                    "expected": row["expected"] and tuple(row["expected"]),
-                    "file": row["file"] and SlotFileRow(**row["file"]),
-                    "cold": row["cold"] and ColdRow(**row["cold"]),
-                    "reason": row["reason"] and Reason.from_json(row["reason"]),
-                    "failures": tuple((kind, text) for kind, text in row["failures"]),
-                }
-            )
-            for row in data["requests"]
-        )
-        return cls(
-            **{
-                **data,
-                "verdict": Verdict(data["verdict"]),
-                "signature": tuple(data["signature"]),
-                "argv": tuple(data["argv"]),
-                "requests": requests,
-            }
-        )
+        """The inverse of `to_json`. Raises `msgspec.ValidationError` for what is no such row."""
+        return msgspec.convert(data, cls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,15 +228,15 @@ def read(path: Path) -> Run:
         raise UsageProblem(f"{path} is not whole", hint="its run was broken off")
     try:
         return Run(first, tuple(_verdicts(_row(line) for line in lines[1:-1])))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UsageProblem(f"{path} is damaged: {error!r}") from None
+    except (msgspec.ValidationError, ValueError) as error:
+        raise UsageProblem(f"{path} is damaged: {error}") from None
 
 
 def _row(line: str) -> dict[str, Any]:
     """A line's data; nothing where it is no row."""
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return row if isinstance(row, dict) else {}
 
@@ -269,12 +245,16 @@ def _verdicts(rows: Iterable[dict[str, Any]]) -> Iterator[VerdictRow]:
     """Each verdict with the requests that stand before it."""
     requests: list[dict[str, Any]] = []
     for row in rows:
-        kind = row.pop("row")
+        kind = row.get("row")
         if kind == "request":
-            requests.append({k: v for k, v in row.items() if k not in (*_WHERE, "number")})
+            requests.append(row)
         elif kind == "verdict":
             yield VerdictRow.from_json({**row, "requests": requests})
             requests = []
+        else:
+            raise ValueError(f"a row of kind {kind!r} among those of scenarios")
+    if requests:
+        raise ValueError("requests without a verdict")
 
 
 class Ledger:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.cause import Cause
@@ -47,6 +47,17 @@ class Whereabouts:
         if self.slots:
             return self.held[self.slots[0]].tokens
         return self.loss.held if self.loss else 0
+
+
+def nearest(wanted: Sequence[Whereabouts], course: Course) -> Whereabouts | None:
+    """Of states that have as much of a prompt the one it came nearest to; the last of several."""
+
+    def distance(at: Whereabouts) -> int:
+        restored = course.restored is not None and at.step in course.restored.steps
+        found = (course.slot in at.slots, restored, at.entry is not None, bool(at.slots))
+        return found.index(True) if any(found) else len(found)
+
+    return min(reversed(wanted), key=distance, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +264,11 @@ def lost(step: str, loss: Loss) -> Reason:
         case End.ADAPTERS:
             return Reason(
                 cause=Cause.SLOT_TAKEN, text=f"{slot} was cleared for the adapters of {by}"
+            )
+        case End.EMPTY_FILE:
+            empty = f"the slot file with {state(step)} has 0 tokens"
+            return Reason(
+                cause=Cause.NEVER_WRITTEN, text=f"{empty}, as the slot had when it was saved"
             )
         case End.REPLACED:
             return Reason(cause=Cause.SLOT_TAKEN, text=f"{slot} was given the slot file of {by}")

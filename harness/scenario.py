@@ -140,7 +140,7 @@ class Scenario(Stage):
             checkpoints = replace(checkpoints, read_from=reply.timings.cache_n)
         short = bounds is not None and reply.timings.cache_n < bounds.lower
         found = promised if short else possible
-        row = replace(row, state=found.step, shared=found.shared)
+        row = replace(row, states=found.steps, shared=found.shared)
         state = State((*tokens, *generated), setting, checkpoints, name)
         self._history.record(state, reply.id_slot if isinstance(reply, CompletionReply) else slot)
         self._judge_reply(row, asked, bounds, reply, log)
@@ -217,7 +217,7 @@ class Scenario(Stage):
         row = replace(
             self._new_row(name, "save"),
             slot_asked=slot,
-            state=state.step or None,
+            states=(state.step,) if state.step else (),
             note=f"left with {len(state.tokens)} tokens",
         )
         saved, log = self._call_refusable(
@@ -248,7 +248,9 @@ class Scenario(Stage):
         assert file in self._saved, f"{file} was not saved here: s.refused(...) is for others"
         known = self._saved[file]
         row = replace(
-            self._new_row(name, "restore"), slot_asked=slot, state=known.state.step or None
+            self._new_row(name, "restore"),
+            slot_asked=slot,
+            states=(known.state.step,) if known.state.step else (),
         )
         whole = damaged_at is None and known.state.tokens
         call = self._call if whole else self._call_refusable

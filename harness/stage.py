@@ -174,7 +174,9 @@ class Stage:
                     done = refusal
             self.server.check_alive()
         except (RequestError, ServerExited) as error:
-            self._end(row, error, log.since(start))
+            failure = self._failure(error)  # which waits for the server's last words
+            self._record(row, [failure], log.since(start))
+            raise _Ended from error
         return done, log.since(start)
 
     def _end(

@@ -70,11 +70,12 @@ def _rule(make: type[Event], pattern: str = "", *given: object) -> _Rule:
     return _Rule(re.compile(pattern), make, given)
 
 
-_SHARES = r"f_keep = ([^\s,]+), (?:f_)?sim = ([^\s,]+)"
+_RATIO = r"(-?\d+\.\d+|-?nan|-?inf)(?=[,\s]|$)"
+_SHARES = rf"f_keep = {_RATIO}, (?:f_)?sim = {_RATIO}"
 _TRIED = _rule(CheckpointTried, r"\[(-?\d+), (-?\d+)\] against (-?\d+)")
 _KEPT = _rule(PromptKept, r"(\d+), memory_seq_rm")
 _DROPPED = _rule(CheckpointDropped, r"n_tokens = (\d+)")
-_IN_CACHE = r"prompt (0x\w+): +(\d+) tokens, checkpoints: +(\d+), +([\d.]+)"
+_IN_CACHE = r"prompt (0\w+): +(\d+) tokens, checkpoints: +(\d+), +([\d.]+)"
 _CACHE = r"(\d+) prompts, ([\d.]+) MiB \(limits: ([\d.]+) MiB, (\d+) tokens"
 _OVER = r"prompt state size (.* MiB exceeds cache size limit .* MiB)"
 
@@ -84,7 +85,7 @@ _RULES: dict[str, _Rule] = {
     "skipping, slot is empty": _rule(SlotSkipped, "", "empty"),
     "skipping, is_processing": _rule(SlotSkipped, "", "busy"),
     "selected slot by id (": _rule(SlotSelected, "", How.BY_ID),
-    "selected slot by LCP": _rule(SlotSelected, r"f_keep = ([^\s,]+)", How.SIMILARITY),
+    "selected slot by LCP": _rule(SlotSelected, rf"f_keep = {_RATIO}", How.SIMILARITY),
     "selected slot by LRU": _rule(SlotSelected, "", How.LRU),
     "updating prompt cache": _rule(CacheUpdateStarted),
     "prompt cache update took": _rule(CacheUpdateEnded, r"([\d.]+) ms"),
@@ -101,7 +102,7 @@ _RULES: dict[str, _Rule] = {
     "found better prompt": _rule(EntryTaken, _SHARES),
     "failed to restore state with size": _rule(RestoreFailed),
     "cache state:": _rule(CacheListed, _CACHE),
-    "prompt 0x": _rule(EntryListed, _IN_CACHE),
+    "prompt 0": _rule(EntryListed, _IN_CACHE),
     "saving idle slot to prompt cache": _rule(IdleSlotSaving),
     "clearing prompt with": _rule(SlotCleared, r"(\d+) tokens"),
     "purging slot": _rule(SlotPurged, r"slot (\d+) with (\d+)"),
@@ -159,6 +160,8 @@ _REFUSED = re.compile(r"task id = \d+, error: Unable to restore slot")
 _LINE = re.compile(
     r"(?:^|^.*?[^\sa-z] +)(?:slot +\S+: id +(\d+) \| task (-?\d+) \| |srv +\S+: )[ -]*(.*)"
 )
+_ESCAPE = "\x1b"
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
 _LETTERS = re.compile(r"[A-Za-z ,_-]{0,40}")
 # A builder may put a function's name, or a number, in front of what it says.
 _START = re.compile(
@@ -177,6 +180,8 @@ _ABORTED = re.compile(r"\S+\.(?:c|cpp|h|hpp|cu|cuh|m):\d+: (.+)")
 def events(lines: Iterable[str]) -> Iterator[Event]:
     """What a log says, in its order. Lines that decide nothing about reuse give nothing."""
     for line in lines:
+        if _ESCAPE in line:
+            line = _COLOURS.sub("", line)
         if found := _LINE.search(line):
             slot, task, message = found.groups()
             known = task not in (None, "-1")

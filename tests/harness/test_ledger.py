@@ -124,8 +124,16 @@ def test_a_ledger_is_read_as_it_was_written(tmp_path: Path) -> None:
         (lambda text: text.replace('"schema": 3', '"schema": 1'), "of schema 1, not 3"),
         (lambda text: text.replace('"signature"', '"signs"'), "is damaged"),
         (lambda text: text.replace('{"row": "verdict"', '{"roe": "verdict"'), "is damaged"),
+        (lambda text: text.replace('"cache_n": 0', '"cache_n": "x"'), "is damaged: Expected `int"),
+        (lambda text: text.replace('"setting": {', '"setting": [1], "x": {'), "is damaged"),
+        (lambda text: text.replace('"cause": "evicted', '"cause": "taken'), "is damaged"),
+        (lambda text: text.partition('{"row": "end"')[0] + text, "is damaged: a row of kind"),
+        (lambda text: text.replace('{"row": "verdict"', "[" * 100_000 + '{"row": "'), "is damaged"),
     ],
-    ids=["empty", "other", "cut", "no_end", "schema", "field", "row"],
+    ids=[
+        *("empty", "other", "cut", "no_end", "schema", "field", "row", "number", "setting"),
+        *("cause", "two", "nested"),
+    ],
 )
 def test_what_cannot_be_read_is_one_line(
     tmp_path: Path, damage: Callable[[str], str], words: str

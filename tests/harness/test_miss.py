@@ -38,7 +38,7 @@ def ask(
         slot_asked=asked,
         prompt_tokens=401,
         possible=possible,
-        state=state,
+        states=(state,) if state else (),
         shared=possible,
         slot=slot,
         cache_n=cache_n,
@@ -151,7 +151,7 @@ def test_a_slot_file_over_a_state() -> None:
         step="restore",
         route="restore",
         slot_asked=0,
-        state="R",
+        states=("R",),
         file=SlotFileRow(tokens=404, bytes=9, ms=1.0),
     )
     found = reason(ask("P", LRU), (restore, []), ask("P again", LIKE, possible=400, state="P"))
@@ -243,7 +243,7 @@ def test_an_entry_that_went_after_it_was_looked_at() -> None:
     """By a size limit, once all is done: what it was not good enough for is the reason."""
     last = ask("P short", LRU, saving(404), LOOKED, SIZE, *listed(("0x2", 404)))
     row, lines = last
-    row = replace(row, possible=80, shared=80, state="P", prompt_tokens=81)
+    row = replace(row, possible=80, shared=80, states=("P",), prompt_tokens=81)
     found = reason(ask("P", LRU), saved("Q"), (row, lines))
     assert found is not None
     assert found.cause == Cause.BELOW_THRESHOLD
