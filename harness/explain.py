@@ -16,7 +16,15 @@ from harness.expect import Kind
 from harness.follow import follow
 from harness.ledger import Reason, RequestRow
 from harness.miss import Miss, Whereabouts, nearest, state
-from harness.server.events import Event, How
+from harness.server.events import (
+    AdaptersChanged,
+    Event,
+    How,
+    SlotCompared,
+    SlotSelected,
+    SlotSkipped,
+    TaskStarted,
+)
 from harness.setting import Setting
 
 _OTHER_KINDS: Mapping[str, Cause] = {
@@ -26,6 +34,8 @@ _OTHER_KINDS: Mapping[str, Cause] = {
     Kind.ACCEPTED: Cause.ACCEPTED,
     Kind.ACCOUNTING: Cause.NUMBERS,
 }
+_FIRST = (SlotSkipped, SlotCompared, SlotSelected, AdaptersChanged, TaskStarted)
+"""One of these comes first when a request does."""
 _FROM: Mapping[Via, Cause] = {
     Via.COMPUTED: Cause.FROM_SLOT,
     Via.CACHE: Cause.FROM_CACHE,
@@ -62,6 +72,8 @@ class _Narrator:
 
     def __init__(self) -> None:
         self._chronicle = Chronicle()
+        self._last = ""
+        """The step before."""
         self._settings: dict[str, Setting] = {}
         self._stale: dict[str, str] = {}
         """The step that a step's own state is stale from, where it reused too much."""
@@ -73,14 +85,11 @@ class _Narrator:
             self._chronicle = Chronicle()
         elif row.route == "restore" and row.slot_asked is not None:
             self._learn_of_file(row, row.slot_asked)
+        late, own = _divided(step.events)
+        follow(self._chronicle, self._last, late)
         wanted = [Whereabouts.of(step, self._chronicle) for step in row.states if answers]
-        course = follow(
-            self._chronicle,
-            row.step,
-            step.events,
-            completion=answers,
-            cached=row.cache_prompt,
-        )
+        course = follow(self._chronicle, row.step, own, completion=answers, cached=row.cache_prompt)
+        self._last = row.step
         if answers:
             self._settings[row.step] = Setting.of(row.setting)
             self._learn_of_stale(row, course)
@@ -171,6 +180,16 @@ class _Narrator:
         if there == here:
             return f"computed{through} under the same adapters, {here}"
         return f"computed{through} under {there}, and here is {here}"
+
+
+def _divided(events: Iterable[Event]) -> tuple[list[Event], list[Event]]:
+    """What still belongs to the step before, and what this one has caused.
+
+    The log is written by another thread, and may be behind.
+    """
+    found = list(events)
+    own = next((i for i, event in enumerate(found) if isinstance(event, _FIRST)), 0)
+    return found[:own], found[own:]
 
 
 def _chosen(row: RequestRow, course: Course) -> str | None:

@@ -183,6 +183,16 @@ def test_what_has_nothing_to_do_with_reuse(kind: Kind, cause: Cause) -> None:
     )
 
 
+def test_lines_that_come_late() -> None:
+    """The log is written by another thread: a refusal may be told of after it was answered."""
+    refused = RequestRow(step="restore", route="restore", slot_asked=0)
+    row, lines = ask("P again", LRU, possible=400, state="P")
+    late = "srv  f: task id = 9, error: Unable to restore slot, no space"
+    found = reason(ask("P", LRU), (refused, []), (row, [late, *lines]))
+    assert found is not None
+    assert found.cause == Cause.FILE_REFUSED
+
+
 def test_a_wrong_answer_without_any_reuse() -> None:
     found = reason(ask("P", LRU, failures=((Kind.WRONG_ANSWER, "another cell"),)))
     assert found == Reason(cause=Cause.NOT_REUSED, text="cache_n is 0")
