@@ -37,7 +37,7 @@ class Cause(StrEnum):
     ENDED = "the server ended"
     NO_ANSWER = "no answer"
     REFUSED = "refused"
-    ACCEPTED = "accepted, though an error was due"
+    ACCEPTED = "accepted"
     NUMBERS = "the server's numbers"
     UNKNOWN = "unknown"
 

@@ -27,6 +27,7 @@ class Held:
     steps: Steps
     """None where it is not known."""
     tokens: int
+    """-1 where it is not known."""
     via: Via = Via.COMPUTED
     unsaved: str = ""
     """Why the prompt cache did not take it, where it was offered."""

@@ -76,7 +76,7 @@ class Course:
         if selected is not None and selected.slot == slot and selected.f_keep is not None:
             return selected.f_keep
         compared = self.slots_compared.get(slot)
-        return compared.shared / held if compared and held else None
+        return compared.shared / held if compared and held > 0 else None
 
 
 def read(event: Event, course: Course) -> None:

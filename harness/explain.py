@@ -107,7 +107,7 @@ class _Narrator:
         if row.file is None and Kind.ACCEPTED not in dict(row.failures):
             self._chronicle.refusing = row.step, slot
             return
-        held = Held(row.states or (row.step,), row.file.tokens if row.file else 0, Via.FILE)
+        held = Held(row.states or (row.step,), row.file.tokens if row.file else -1, Via.FILE)
         self._chronicle.restore(row.step, slot, held)
 
     def _learn_of_stale(self, row: RequestRow, course: Course) -> None:

@@ -163,6 +163,15 @@ def test_the_micro_batch_in_force(make: MakeBench) -> None:
         assert bench.ubatch(bench.config({})) == 64
 
 
+def test_the_similarity_in_force(make: MakeBench) -> None:
+    bench = make()
+    assert bench.similarity(bench.config({})) == 0.1  # the server's default
+    assert bench.similarity(bench.config({}, slot_prompt_similarity=0.5)) == 0.5
+    for words in (("-sps", "0"), ("--slot-prompt-similarity", "0.0")):
+        bench = make(*words)
+        assert bench.similarity(bench.config({})) == 0
+
+
 def test_memory_that_cannot_rewind_gets_small_micro_batches(make: MakeBench) -> None:
     """Otherwise nothing at all could be promised of a short prompt."""
     bench = make()

@@ -116,12 +116,16 @@ def test_known_bugs_are_expected_on_the_projects_own_server(
     assert names["verdict"] == "known bug"
     assert names["cache_n/prompt_n"] == reuse
     assert names["issue"] == "#30275"
+    why = requests[2]["reason"]
+    whys = [p.get("value") for p in ET.parse(junit).iter("property") if p.get("name") == "why"]
+    assert f"glass + tail: {why['cause']}: {why['text']}" in whys
+    assert re.search(rf"^{why['cause']} +2 +\d+ +test_article \(2\)", done.stdout, re.MULTILINE)
 
 
 def test_every_reason_is_found(tmp_path: Path) -> None:
     """Of scenarios of each file, with each kind of memory: what failed, or read tokens again."""
     ledger = tmp_path / "ledger.jsonl"
-    some = "np4-nokvu-completion or np4-kvu-completion or np1-kvu-chat or removed_text"
+    some = "np4-nokvu-completion or removed_text or llama-np1-kvu-completion"
     suite("-q", "-m", "not slow", "-k", some, f"--llama-report={ledger}")
     asked = [row for row in rows(ledger) if row["row"] == "request"]
     due = [row for row in asked if row["failures"] or row["read_again"]]
