@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Unpack
 
 from harness.client import Client
-from harness.course import SIMILARITY
 from harness.errors import NotTestable, Unsupported
 from harness.models.spec import Model
 from harness.prompts import Prompt, Route
+from harness.reasons.course import SIMILARITY
 from harness.reference import Reference, reference_config
 from harness.server.config import (
     CPU,

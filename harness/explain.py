@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from harness.cause import Cause
-from harness.chronicle import Chronicle, Held, Via
-from harness.course import SIMILARITY, Course
 from harness.expect import Kind
-from harness.follow import follow
 from harness.ledger import Reason, RequestRow
-from harness.miss import Miss, Whereabouts, nearest, state
+from harness.reasons.cause import Cause
+from harness.reasons.chronicle import Chronicle, Held, Via
+from harness.reasons.course import SIMILARITY, Course
+from harness.reasons.follow import follow
+from harness.reasons.miss import Miss, Whereabouts, nearest, state
 from harness.server.events import (
     AdaptersChanged,
     Event,

@@ -21,8 +21,8 @@ from typing import Any, Self
 
 import msgspec
 
-from harness.cause import Cause
 from harness.errors import UsageProblem
+from harness.reasons.cause import Cause
 
 SCHEMA = 3
 _WHERE = ("scenario", "configuration", "model", "build")

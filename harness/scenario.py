@@ -27,13 +27,14 @@ from harness.errors import (
 )
 from harness.expect import Claim, Failure, Kind, Reuse
 from harness.history import NOTHING, History, Share, State, common_prefix
-from harness.judge import Asked, Judge, Judgement
-from harness.ledger import Purpose, RequestRow, SlotFileRow
+from harness.judge import Asked, Judge
+from harness.ledger import Purpose, RequestRow
 from harness.loaded import NO_FIELD, Loaded, Lora, NoField
 from harness.memory import Checkpoints
 from harness.prompts import Prompt, Route
 from harness.reference import send
 from harness.replies import CompletionReply, Reply, SlotFile, Timings
+from harness.rows import with_file, with_refusal, with_reply
 from harness.server.config import ConfigFields
 from harness.server.log import LogSlice
 from harness.setting import Setting
@@ -180,7 +181,7 @@ class Scenario(Stage):
         row = replace(self._new_row(name, route), slot_asked=slot)
         done, log = self._call_refusable(row, call)
         if isinstance(done, Refused):
-            self._record(_with_refusal(row, done), [], log)
+            self._record(with_refusal(row, done), [], log)
         else:
             self._record(row, [Failure(Kind.ACCEPTED, "an HTTP error was due")], log)
 
@@ -227,7 +228,7 @@ class Scenario(Stage):
             _check_room(path.parent)
             if held is not None:
                 self._end(row, saved, log)
-            self._record(_with_refusal(row, saved), [], log)
+            self._record(with_refusal(row, saved), [], log)
             return False
         self._saved[file] = _SavedSlot(state, saved)
         failures = slot_file_violations(
@@ -236,7 +237,7 @@ class Scenario(Stage):
             held=len(state.tokens),
             file_bytes=path.stat().st_size if path.exists() else 0,
         )
-        self._record(_with_file(row, saved), failures, log)
+        self._record(with_file(row, saved), failures, log)
         return True
 
     def restore(self, name: str, *, slot: int, file: str, damaged_at: int | None = None) -> bool:
@@ -258,13 +259,13 @@ class Scenario(Stage):
             row, lambda client, seconds: client.restore_slot(slot, file, timeout=seconds)
         )
         if isinstance(restored, Refused):
-            self._record(_with_refusal(row, restored), [], log)
+            self._record(with_refusal(row, restored), [], log)
             return False
         intact = known.state.tokens[:damaged_at]
         self._history.record(replace(known.state, tokens=intact), slot)
         saved = known.reply if damaged_at is None else None
         failures = restored_violations(restored, id_slot=slot, saved=saved)
-        self._record(_with_file(row, restored), failures, log)
+        self._record(with_file(row, restored), failures, log)
         return True
 
     def save_elsewhere(
@@ -383,7 +384,7 @@ class Scenario(Stage):
                 judgement = self._judge.answer(asked, reply, self.config)
                 failures += judgement.wrong
         finally:
-            self._record(_with_reply(row, reply, judgement), failures, log)
+            self._record(with_reply(row, reply, judgement), failures, log)
 
     def _exchange(self, row: RequestRow, asked: Asked, *, stream: bool) -> tuple[Reply, LogSlice]:
         start = self.server.log.position()
@@ -404,24 +405,3 @@ def _check_room(directory: Path) -> None:
             f"there is no room for slot files in {directory}",
             hint="pytest's --basetemp=DIR puts them elsewhere",
         )
-
-
-def _with_refusal(row: RequestRow, refusal: Refused) -> RequestRow:
-    return replace(row, note=f"refused with HTTP {refusal.status}")
-
-
-def _with_file(row: RequestRow, reply: SlotFile) -> RequestRow:
-    return replace(row, file=SlotFileRow(tokens=reply.n_tokens, bytes=reply.n_bytes, ms=reply.ms))
-
-
-def _with_reply(row: RequestRow, reply: Reply, judgement: Judgement | None) -> RequestRow:
-    return replace(
-        row,
-        slot=reply.id_slot if isinstance(reply, CompletionReply) else None,
-        cache_n=reply.timings.cache_n,
-        prompt_n=reply.timings.prompt_n,
-        predicted_n=reply.timings.predicted_n,
-        prompt_ms=reply.timings.prompt_ms,
-        answer=judgement.by if judgement else None,
-        cold=judgement.cold if judgement else None,
-    )

@@ -10,11 +10,11 @@ from typing import NoReturn, Self, TypeVar, Unpack
 
 from harness.bench import Bench
 from harness.client import Client
-from harness.course import SIMILARITY
 from harness.errors import NotTestable, Refused, RequestError, TimedOut
 from harness.expect import Failure, Kind
 from harness.explain import Logged, explained, unexplained
 from harness.ledger import RequestRow
+from harness.reasons.course import SIMILARITY
 from harness.server.config import ConfigFields, ServerConfig
 from harness.server.log import LogSlice
 from harness.server.log_reader import events

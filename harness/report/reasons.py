@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from harness.cause import Cause
 from harness.ledger import RequestRow, VerdictRow
+from harness.reasons.cause import Cause
 
 
 @dataclass(slots=True)

@@ -13,12 +13,12 @@ import pytest
 
 from harness.bench import Bench
 from harness.builds.build import Build
-from harness.cause import Cause
 from harness.client import Client
 from harness.ledger import RequestRow
 from harness.loaded import NO_FIELD
 from harness.models.synthetic.store import generated
 from harness.prompts import Prompt, Route, prose
+from harness.reasons.cause import Cause
 from harness.scenario import Scenario
 from harness.server.config import ConfigFields
 from harness.server.events import Unrecognised

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from harness.builds.build import Build
-from harness.cause import Cause
 from harness.models.synthetic.store import generated
+from harness.reasons.cause import Cause
 from tests.cache.test_lora import FOX, GLASS
 
 ROOT = Path(__file__).parents[2]

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from harness.cause import Cause
 from harness.ledger import Reason, RequestRow, Run
+from harness.reasons.cause import Cause
 from harness.report.ledger import Only, rows, sums
 from tests.harness.test_ledger import VERDICT
 

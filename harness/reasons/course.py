@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from harness.chronicle import Held, Steps
+from harness.reasons.chronicle import Held, Steps
 from harness.server.events import (
     Aborted,
     AdaptersChanged,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from harness.chronicle import Chronicle, End, Entry, Held, Loss, Via
-from harness.course import Course
+from harness.reasons.chronicle import Chronicle, End, Entry, Held, Loss, Via
+from harness.reasons.course import Course
 from harness.server.events import (
     AlreadyCached,
     CacheListed,

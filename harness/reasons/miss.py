@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.cause import Cause
-from harness.chronicle import Chronicle, End, Entry, Held, Loss, Via
-from harness.course import KEEP_ENTRY, KEEP_SLOT, Course
 from harness.ledger import Reason, RequestRow
+from harness.reasons.cause import Cause
+from harness.reasons.chronicle import Chronicle, End, Entry, Held, Loss, Via
+from harness.reasons.course import KEEP_ENTRY, KEEP_SLOT, Course
 from harness.setting import Setting
 
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from harness.cause import Cause
 from harness.expect import Kind
 from harness.explain import Logged, explained
 from harness.ledger import Reason, RequestRow, SlotFileRow
+from harness.reasons.cause import Cause
 from harness.server.log_reader import events
-from tests.harness.test_follow import LOOKED, LRU, SIZE, TAKEN, listed, saving
+from tests.harness.reasons.test_follow import LOOKED, LRU, SIZE, TAKEN, listed, saving
 
 Step = tuple[RequestRow, list[str]]
 

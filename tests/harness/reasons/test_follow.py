@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.chronicle import Chronicle, End, Held, Via
-from harness.course import Course
-from harness.follow import follow
+from harness.reasons.chronicle import Chronicle, End, Held, Via
+from harness.reasons.course import Course
+from harness.reasons.follow import follow
 from harness.server.events import EntryTaken, Event, TaskEnded, TaskStarted
 from harness.server.log_reader import events
 from tests.harness.server.test_log_reader import LOGS

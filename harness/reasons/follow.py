@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from harness.chronicle import Chronicle, End, Held, Loss
-from harness.course import KEEP_SLOT, Course, read
-from harness.entries import Entries
+from harness.reasons.chronicle import Chronicle, End, Held, Loss
+from harness.reasons.course import KEEP_SLOT, Course, read
+from harness.reasons.entries import Entries
 from harness.server.events import (
     AdaptersChanged,
     CutFailed,

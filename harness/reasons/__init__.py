@@ -1,0 +1,1 @@
+"""What reasons are told from, and the reasons themselves."""
