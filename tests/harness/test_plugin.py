@@ -125,7 +125,7 @@ def test_known_bugs_are_expected_on_the_projects_own_server(
 def test_every_reason_is_found(tmp_path: Path) -> None:
     """Of scenarios of each file, with each kind of memory: what failed, or read tokens again."""
     ledger = tmp_path / "ledger.jsonl"
-    some = "np4-nokvu-completion or removed_text or llama-np1-kvu-completion"
+    some = "llama-np4-nokvu-completion or np1-kvu-chat or removed_text"
     suite("-q", "-m", "not slow", "-k", some, f"--llama-report={ledger}")
     asked = [row for row in rows(ledger) if row["row"] == "request"]
     due = [row for row in asked if row["failures"] or row["read_again"]]
