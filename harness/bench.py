@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Unpack
@@ -11,10 +12,11 @@ from harness.client import Client
 from harness.errors import NotTestable, Unsupported
 from harness.models.spec import Model
 from harness.prompts import Prompt, Route
-from harness.reasons.course import SIMILARITY
+from harness.reasons.course import Rules
 from harness.reference import Reference, reference_config
 from harness.server.config import (
     CPU,
+    DEFAULT_SIMILARITY,
     ConfigFields,
     LoadedAdapter,
     ServerConfig,
@@ -108,14 +110,15 @@ class Bench:
         micro = self._size("--ubatch-size", config.ubatch_size or _UBATCH)
         return min(micro, self._size("--batch-size", config.batch_size or _BATCH))
 
-    def similarity(self, config: ServerConfig) -> float:
-        """`--slot-prompt-similarity` of a server, the user's word included."""
+    def rules(self, config: ServerConfig) -> Rules:
+        """What a server chooses by, the user's word included."""
         said = self._said("--slot-prompt-similarity")
         ours = config.slot_prompt_similarity
-        try:
-            return float(said)
-        except ValueError:
-            return SIMILARITY if ours is None else ours
+        similarity = DEFAULT_SIMILARITY if ours is None else ours
+        cache_ram = self._said("--cache-ram") or str(config.cache_ram)
+        with suppress(ValueError):
+            similarity = float(said)
+        return Rules(similarity, prompt_cache=cache_ram != "0")
 
     def _size(self, flag: str, ours: int) -> int:
         """What the user's own arguments say of a size, or else what we do."""

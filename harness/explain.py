@@ -9,20 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from harness.cause import Cause
 from harness.expect import Kind
-from harness.ledger import Reason, RequestRow
-from harness.reasons.cause import Cause
+from harness.ledger import Call, Reason, RequestRow
 from harness.reasons.chronicle import Chronicle, Held, Via
-from harness.reasons.course import SIMILARITY, Course
+from harness.reasons.course import DEFAULTS, Course, Rules
 from harness.reasons.follow import follow
 from harness.reasons.miss import Miss, Whereabouts, nearest, state
 from harness.server.events import (
     AdaptersChanged,
     Event,
     How,
+    PromptKept,
     SlotCompared,
     SlotSelected,
     SlotSkipped,
+    TaskEnded,
     TaskStarted,
 )
 from harness.setting import Setting
@@ -36,6 +38,8 @@ _OTHER_KINDS: Mapping[str, Cause] = {
 }
 _FIRST = (SlotSkipped, SlotCompared, SlotSelected, AdaptersChanged, TaskStarted)
 """One of these comes first when a request does."""
+_LAST = (PromptKept, TaskEnded)
+"""And these only where one did."""
 _FROM: Mapping[Via, Cause] = {
     Via.COMPUTED: Cause.FROM_SLOT,
     Via.CACHE: Cause.FROM_CACHE,
@@ -49,8 +53,7 @@ class Logged:
 
     row: RequestRow
     events: Iterable[Event] = ()
-    similarity: float = SIMILARITY
-    """The server's `--slot-prompt-similarity`."""
+    rules: Rules = DEFAULTS
 
 
 def explained(steps: Iterable[Logged]) -> list[RequestRow]:
@@ -80,27 +83,36 @@ class _Narrator:
 
     def told(self, step: Logged) -> RequestRow:
         """The row of a step, with its reason if one is due."""
-        row, answers = step.row, bool(step.row.prompt_tokens)
-        if row.route == "restart":
-            self._chronicle = Chronicle()
-        elif row.route == "restore" and row.slot_asked is not None:
-            self._learn_of_file(row, row.slot_asked)
+        row, known = step.row, self._chronicle
         late, own = _divided(step.events)
-        follow(self._chronicle, self._last, late)
-        wanted = [Whereabouts.of(step, self._chronicle) for step in row.states if answers]
-        course = follow(self._chronicle, row.step, own, completion=answers, cached=row.cache_prompt)
+        follow(known, self._last, late)
+        if row.route == Call.RESTORE and row.slot_asked is not None:
+            self._learn_of_file(row, row.slot_asked)
+        wanted = [Whereabouts.of(state, known) for state in row.states if row.prompt_tokens]
+        course = follow(
+            known,
+            row.step,
+            own,
+            prompt_tokens=row.prompt_tokens,
+            cached=row.cache_prompt,
+            prompt_cache=step.rules.prompt_cache,
+        )
+        self._learn(row, course)
+        if row.prompt_tokens:
+            row = replace(row, slot=course.slot if row.slot is None else row.slot)
+        row = replace(row, chosen=_chosen(row, course), read_again=_read_again(row))
+        return replace(row, reason=self._reason(row, course, nearest(wanted, course), step.rules))
+
+    def _learn(self, row: RequestRow, course: Course) -> None:
+        """What later steps need to know of this one."""
         self._last = row.step
-        if answers:
+        if row.prompt_tokens:
             self._settings[row.step] = Setting.of(row.setting)
             self._learn_of_stale(row, course)
-        row = replace(
-            row,
-            slot=course.slot if row.slot is None and answers else row.slot,
-            chosen=_chosen(row, course),
-            read_again=_read_again(row),
-        )
-        at = nearest(wanted, course)
-        return replace(row, reason=self._reason(row, course, at, step.similarity))
+        if row.route == Call.RESTART:
+            self._chronicle = Chronicle()
+        elif row.route != Call.RESTORE:
+            self._chronicle.refusing = None  # what the log has not told by now it does not tell
 
     def _learn_of_file(self, row: RequestRow, slot: int) -> None:
         """What a slot file brought; one that was refused may have emptied its slot."""
@@ -111,31 +123,34 @@ class _Narrator:
         self._chronicle.restore(row.step, slot, held)
 
     def _learn_of_stale(self, row: RequestRow, course: Course) -> None:
-        """A step that reused more than it might has left a state that is no better."""
-        if course.source is not None and (row.cache_n or 0) > row.possible:
-            source = course.source.step
+        """What reused more than it might has left a stale state; so has what went on from it."""
+        if course.source is None or not row.cache_n:
+            return
+        source = course.source.step
+        if row.cache_n > row.possible or source in self._stale:
             self._stale[row.step] = self._stale.get(source, source)
 
     def _reason(
-        self, row: RequestRow, course: Course, at: Whereabouts | None, similarity: float
+        self, row: RequestRow, course: Course, at: Whereabouts | None, rules: Rules
     ) -> Reason | None:
         kinds = {kind for kind, _ in row.failures}
         lost = Kind.LOST_REUSE in kinds
         wrong = bool(kinds & {Kind.WRONG_REUSE, Kind.WRONG_ANSWER})
         if lost or (row.read_again and not kinds):
-            miss = self._miss(row, course, at, similarity)
+            miss = self._miss(row, course, at, rules)
             also = f"; and what was reused: {self._origin(row, course)}" if wrong else ""
             return replace(miss, text=miss.text + also)
         if wrong:
             return self._origin(row, course)
         if kinds:
             return _other(row, course)
-        if not row.cache_prompt and at and row.shared > similarity * row.prompt_tokens:
-            return Reason(cause=Cause.NOT_ASKED, text=f"{state(at.step)} was not to be reused")
+        if not row.cache_prompt and at and row.shared > rules.similarity * row.prompt_tokens:
+            shares = f"{state(at.step)}, with {row.shared} of {row.prompt_tokens} tokens"
+            return Reason(cause=Cause.NOT_ASKED, text=f"{shares}, was not to be reused")
         return None
 
     def _miss(
-        self, row: RequestRow, course: Course, at: Whereabouts | None, similarity: float
+        self, row: RequestRow, course: Course, at: Whereabouts | None, rules: Rules
     ) -> Reason:
         """Why too little was reused."""
         if at is None or course.slot is None:
@@ -145,8 +160,8 @@ class _Narrator:
             course=course,
             slot=course.slot,
             at=at,
-            loss=self._chronicle.losses.get(at.step),
-            similarity=similarity,
+            lost_since=self._chronicle.losses.get(at.step),
+            rules=rules,
             settings=self._settings,
         ).reason()
 
@@ -188,7 +203,9 @@ def _divided(events: Iterable[Event]) -> tuple[list[Event], list[Event]]:
     The log is written by another thread, and may be behind.
     """
     found = list(events)
-    own = next((i for i, event in enumerate(found) if isinstance(event, _FIRST)), 0)
+    own = next((i for i, event in enumerate(found) if isinstance(event, _FIRST)), None)
+    if own is None:  # no request
+        own = max((i + 1 for i, event in enumerate(found) if isinstance(event, _LAST)), default=0)
     return found[:own], found[own:]
 
 

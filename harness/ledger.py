@@ -21,8 +21,8 @@ from typing import Any, Self
 
 import msgspec
 
+from harness.cause import Cause
 from harness.errors import UsageProblem
-from harness.reasons.cause import Cause
 
 SCHEMA = 3
 _WHERE = ("scenario", "configuration", "model", "build")
@@ -49,6 +49,14 @@ class Verdict(StrEnum):
     def reached(self) -> bool:
         """Whether something was found out about the build."""
         return self not in (Verdict.UNSUPPORTED, Verdict.NOT_TESTED, Verdict.ERROR)
+
+
+class Call(StrEnum):
+    """The routes of steps that are no request for an answer, where they change what is kept."""
+
+    RESTART = "restart"
+    SAVE = "save"
+    RESTORE = "restore"
 
 
 class Purpose(StrEnum):
@@ -147,7 +155,7 @@ class RequestRow:
     read_again: int = 0
     """Possible tokens that were not reused; more than what a failure counts, which was promised."""
     reason: Reason | None = None
-    """Of a step that failed, read tokens again, or asked for nothing to be reused."""
+    """Of a step that failed, or read tokens again, or was not to reuse a similar state."""
     file: SlotFileRow | None = None
     """What a step that saved or restored a slot file was told."""
     answer: str | None = None

@@ -28,7 +28,7 @@ from harness.errors import (
 from harness.expect import Claim, Failure, Kind, Reuse
 from harness.history import NOTHING, History, Share, State, common_prefix
 from harness.judge import Asked, Judge
-from harness.ledger import Purpose, RequestRow
+from harness.ledger import Call, Purpose, RequestRow
 from harness.loaded import NO_FIELD, Loaded, Lora, NoField
 from harness.memory import Checkpoints
 from harness.prompts import Prompt, Route
@@ -177,7 +177,11 @@ class Scenario(Stage):
         route: str = "",
         slot: int | None = None,
     ) -> None:
-        """Does something that is to be answered with an HTTP error, and not to end the server."""
+        """Does something that is to be answered with an HTTP error, and not to end the server.
+
+        `route` is what the ledger calls it. Reasons need to know of a slot file that is refused
+        (`Call.RESTORE`), and into which slot it was to come.
+        """
         row = replace(self._new_row(name, route), slot_asked=slot)
         done, log = self._call_refusable(row, call)
         if isinstance(done, Refused):
@@ -216,7 +220,7 @@ class Scenario(Stage):
         path, held = self.slot_file(file), self._history.in_slot(slot)
         state = held or NOTHING
         row = replace(
-            self._new_row(name, "save"),
+            self._new_row(name, Call.SAVE),
             slot_asked=slot,
             states=(state.step,) if state.step else (),
             note=f"left with {len(state.tokens)} tokens",
@@ -249,7 +253,7 @@ class Scenario(Stage):
         assert file in self._saved, f"{file} was not saved here: s.refused(...) is for others"
         known = self._saved[file]
         row = replace(
-            self._new_row(name, "restore"),
+            self._new_row(name, Call.RESTORE),
             slot_asked=slot,
             states=(known.state.step,) if known.state.step else (),
         )

@@ -13,8 +13,8 @@ from harness.client import Client
 from harness.errors import NotTestable, Refused, RequestError, TimedOut
 from harness.expect import Failure, Kind
 from harness.explain import Logged, explained, unexplained
-from harness.ledger import RequestRow
-from harness.reasons.course import SIMILARITY
+from harness.ledger import Call, RequestRow
+from harness.reasons.course import DEFAULTS, Rules
 from harness.server.config import ConfigFields, ServerConfig
 from harness.server.log import LogSlice
 from harness.server.log_reader import events
@@ -22,9 +22,6 @@ from harness.server.process import LlamaServer, ServerExited
 from harness.stopwatch import Stopwatch
 
 T = TypeVar("T")
-
-_RESTART = "restart"
-"""The route of a step that is a restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +34,12 @@ class Step:
     log: LogSlice | None
     told: LogSlice | None = None
     """The same part with what came after the step before."""
-    similarity: float = SIMILARITY
-    """The server's `--slot-prompt-similarity`."""
+    rules: Rules = DEFAULTS
 
     def logged(self) -> Logged:
         """The step as it is explained."""
         lines = self.told.text().splitlines() if self.told else ()
-        return Logged(self.row, events(lines), self.similarity)
+        return Logged(self.row, events(lines), self.rules)
 
 
 class ScenarioFailed(Exception):
@@ -113,8 +109,8 @@ class Stage:
         It has nothing of what the old one held, but for the slot files. Raises `NotTestable` where
         the build or the user's own arguments do not allow the change.
         """
-        before = sum(step.row.route == _RESTART for step in self.steps)
-        row = self._new_row(f"restart {before + 1}", _RESTART)
+        before = sum(step.row.route == Call.RESTART for step in self.steps)
+        row = self._new_row(f"restart {before + 1}", Call.RESTART)
         self.config = self.bench.changed(self.config, **changes)
         self._check_alive(row)
         self.server.stop()
@@ -208,11 +204,11 @@ class Stage:
         self, row: RequestRow, failures: Sequence[Failure], log: LogSlice | None = None
     ) -> None:
         row = replace(row, failures=tuple((f.kind.value, f.message) for f in failures))
-        told = log and replace(log, start=min(self._told, log.start))
-        self._told = log.end if log else self._told
-        similarity = self.bench.similarity(self.config)
+        since = self.server.log.since(self._told)
+        told = replace(since, end=log.end) if log else since
+        self._told = told.end
         details = tuple(failure.detail for failure in failures)
-        self.steps.append(Step(row, details, log, told, similarity))
+        self.steps.append(Step(row, details, log, told, self.bench.rules(self.config)))
 
     def _check_alive(self, row: RequestRow) -> None:
         try:

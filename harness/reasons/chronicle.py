@@ -33,6 +33,8 @@ class Held:
     """Why the prompt cache did not take it, where it was offered."""
     shifted: bool = False
     """Whether its beginning was dropped, for want of context."""
+    copied: bool = False
+    """Whether an entry has all of it, of which the log does not tell which one."""
 
     @property
     def step(self) -> str:
@@ -49,12 +51,15 @@ class Entry:
     tokens: int
     address: str = ""
     """As the log prints it; empty until it has."""
+    shifted: bool = False
+    """As in `Held`."""
 
 
 class End(StrEnum):
     """How the last copy of a state came to its end."""
 
     EVICTED = "evicted"
+    VANISHED = "no entry any more, for no reason that is told"
     CUT = "cut after it was restored"
     DISCARDED = "cleared, after it was restored, for a change of adapters"
     ADAPTERS = "cleared in its slot for a change of adapters"
@@ -116,7 +121,7 @@ class Chronicle:
     def displace(self, slot: int, loss: Loss) -> None:
         """A slot is empty, by what `loss` says but for the number of tokens."""
         held = self.slots.pop(slot, None)
-        if held is not None:
+        if held is not None and not held.copied:
             self.lose(held.steps, replace(loss, held=held.tokens))
 
     def restore(self, step: str, slot: int, held: Held) -> None:

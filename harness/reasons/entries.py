@@ -29,6 +29,7 @@ class Entries:
     chronicle: Chronicle
     step: str
     course: Course
+    prompt_tokens: int
     slot: int | None = None
     """The one that is saved, and restored into."""
     _saving: Entry | None = None
@@ -75,6 +76,7 @@ class Entries:
         """What is in the slot becomes an entry, unless the next line says otherwise."""
         held = self._held()
         self._saving = Entry(held.steps if held else (), tokens)
+        self._saving.shifted = held is not None and held.shifted
         self.chronicle.entries.append(self._saving)
 
     def _save_no_more(self) -> Entry | None:
@@ -84,13 +86,16 @@ class Entries:
         return saving
 
     def _share(self, saving: Entry | None) -> None:
-        """An entry has all of a state already; where several may, it counts as in all of them."""
+        """An entry has all of a state already, and the log does not say which."""
         if saving is None or any(self.chronicle.in_cache(step) for step in saving.steps):
             return
         long = [entry for entry in self.chronicle.entries if entry.tokens >= saving.tokens]
-        alike = [entry for entry in long if entry.tokens == saving.tokens]
-        for entry in alike or long:
-            entry.steps = (*saving.steps, *entry.steps)
+        alike = [entry for entry in long if entry.tokens == saving.tokens] or long
+        held = self._held()
+        if len(alike) == 1:
+            alike[0].steps = (*saving.steps, *alike[0].steps)
+        elif self.slot is not None and held is not None:
+            self.chronicle.slots[self.slot] = replace(held, copied=True)
 
     def _mark_unsaved(self, why: str) -> None:
         held = self._held()
@@ -122,11 +127,11 @@ class Entries:
             self._lose(oldest, limit)
 
     def _lose(self, entry: Entry, limit: Limit | None) -> None:
-        limits, why = self.chronicle.limits, limit.value if limit else "a limit"
+        limits, why = self.chronicle.limits, limit.value if limit else ""
         if limits is not None:
             why += f" (limits: {limits.limit_mib:g} MiB, {limits.limit_tokens} tokens)"
-        loss = Loss(End.EVICTED, self.step, held=entry.tokens, why=why)
-        self.chronicle.lose(entry.steps, loss)
+        end = End.EVICTED if limit else End.VANISHED
+        self.chronicle.lose(entry.steps, Loss(end, self.step, held=entry.tokens, why=why))
 
     def _reconcile(self) -> Held | None:
         """All entries are listed: finds out what became of those that are gone."""
@@ -137,17 +142,24 @@ class Entries:
         for number, entry in enumerate(gone):  # the oldest are evicted first, and listed first
             self._lose(entry, self._evicted[number] if number < len(self._evicted) else None)
         self._taken, self._evicted, self._saving, self._awaited = None, [], None, 0
-        return None if taken is None else Held(taken.steps, taken.tokens, Via.CACHE)
+        if taken is None:
+            return None
+        return Held(taken.steps, taken.tokens, Via.CACHE, shifted=taken.shifted)
 
     def _taken_of(self, gone: list[Entry]) -> Entry | None:
-        """The entry that was restored, one of those that are gone."""
-        taken = self._taken
-        if taken is None or not gone:
+        """The entry that was restored, one of those that are gone.
+
+        It is told by its length: builds before b10178 print no more than its shares, of which that
+        follows. Of several as long it is the last, since the oldest may have been evicted.
+        """
+        if self._taken is None or not gone:
             return None
-        lengths = [
-            compared.tokens
-            for compared in self.course.compared
-            if (compared.f_keep, compared.f_sim) == (taken.f_keep, taken.f_sim)
-        ]
-        alike = [entry for entry in gone if entry.tokens in lengths]
-        return (alike or gone)[-1]
+        shares = self._taken.f_keep, self._taken.f_sim
+        lengths = [c.tokens for c in self.course.compared if (c.f_keep, c.f_sim) == shares]
+        if not lengths and shares[0]:
+            lengths = [round(shares[1] * self.prompt_tokens / shares[0])]
+        return min(reversed(gone), key=lambda entry: _distance(entry.tokens, lengths))
+
+
+def _distance(tokens: int, lengths: list[int]) -> int:
+    return min((abs(tokens - length) for length in lengths), default=0)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from harness.reasons.chronicle import Chronicle, End, Held, Loss
-from harness.reasons.course import KEEP_SLOT, Course, read
+from harness.reasons.course import KEEP_SLOT, Course, note
 from harness.reasons.entries import Entries
 from harness.server.events import (
     AdaptersChanged,
@@ -30,16 +30,23 @@ def follow(
     step: str,
     events: Iterable[Event],
     *,
-    completion: bool = True,
+    prompt_tokens: int = 0,
     cached: bool = True,
+    prompt_cache: bool = True,
 ) -> Course:
     """How a step went, with what it changed told to the chronicle.
 
-    `completion` is False for what is no request for text, which saves nothing, and `cached` for a
-    request with `cache_prompt: false`.
+    `prompt_tokens` is 0 for what is no request for text, which saves nothing; `cached` is False for
+    a request with `cache_prompt: false`, and `prompt_cache` for a server without one.
     """
     overwritten = End.OVERWRITTEN if cached else End.NOT_CACHED
-    follower = _Follower(chronicle, step, overwritten if completion else End.NO_COMPLETION)
+    follower = _Follower(
+        chronicle,
+        step,
+        prompt_tokens,
+        overwritten if prompt_tokens else End.NO_COMPLETION,
+        prompt_cache,
+    )
     for event in events:
         follower.read(event)
     return follower.course
@@ -51,18 +58,20 @@ class _Follower:
 
     chronicle: Chronicle
     step: str
+    prompt_tokens: int
     overwritten: End
     """What it means for a state that this request cuts it."""
+    prompt_cache: bool
     course: Course = field(default_factory=Course)
     entries: Entries = field(init=False)
     purged: int | None = None
 
     def __post_init__(self) -> None:
-        self.entries = Entries(self.chronicle, self.step, self.course)
+        self.entries = Entries(self.chronicle, self.step, self.course, self.prompt_tokens)
 
     def read(self, event: Event) -> None:
         """What an event changes."""
-        read(event, self.course)
+        note(event, self.course)
         restored = self.entries.read(event)
         if restored is not None:
             self._restore(restored)
@@ -90,6 +99,7 @@ class _Follower:
                 self._clear(slot)
             case FileRefused():
                 self._refuse()
+                self.chronicle.refusing = None
             case Sleeping():
                 self._sleep()
             case _:
@@ -112,6 +122,8 @@ class _Follower:
 
     def _kept_enough(self, slot: int, held: Held) -> str:
         """Why a state was not saved; empty where the log does not tell."""
+        if not self.prompt_cache:
+            return "there is no prompt cache"
         f_keep = self.course.f_keep(slot, held.tokens)
         return f"f_keep {f_keep:.3f} >= {KEEP_SLOT}" if f_keep and f_keep >= KEEP_SLOT else ""
 

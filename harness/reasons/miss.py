@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from harness.cause import Cause
 from harness.ledger import Reason, RequestRow
-from harness.reasons.cause import Cause
 from harness.reasons.chronicle import Chronicle, End, Entry, Held, Loss, Via
-from harness.reasons.course import KEEP_ENTRY, KEEP_SLOT, Course
+from harness.reasons.course import KEEP_ENTRY, KEEP_SLOT, Course, Rules
 from harness.setting import Setting
 
 
@@ -45,12 +45,16 @@ class Whereabouts:
         if self.entry is not None:
             return self.entry.tokens
         if self.slots:
-            return self.held[self.slots[0]].tokens
+            return max(0, self.held[self.slots[0]].tokens)
         return self.loss.held if self.loss else 0
 
 
 def nearest(wanted: Sequence[Whereabouts], course: Course) -> Whereabouts | None:
-    """Of states that have as much of a prompt the one it came nearest to; the last of several."""
+    """Of states that have as much of a prompt the one that the server was nearest to using.
+
+    In the slot before in the prompt cache, before in another slot, before nowhere; of several the
+    last.
+    """
 
     def distance(at: Whereabouts) -> int:
         restored = course.restored is not None and at.step in course.restored.steps
@@ -69,48 +73,48 @@ class Miss:
     slot: int
     """The one it ran in."""
     at: Whereabouts
-    loss: Loss | None
-    """What became of the state by the end of the request, where it is nowhere."""
-    similarity: float
-    """The server's `--slot-prompt-similarity`."""
+    lost_since: Loss | None
+    """What became of the state by the end of the request, where it is nowhere then."""
+    rules: Rules
     settings: Mapping[str, Setting]
     """The adapters in force at each step so far."""
 
     def reason(self) -> Reason:
         """Why."""
         at, restored = self.at, self.course.restored
-        if self._unlike():
-            share = f"shares {self.row.shared} of the prompt's {self.row.prompt_tokens} tokens"
-            return Reason(
-                cause=Cause.NOTHING_SIMILAR, text=f"the best match, {state(at.step)}, {share}"
-            )
         if self.slot in at.slots:
             return self._short_in_slot(at.held[self.slot])
         if restored is not None and at.step in restored.steps:
             return self._short_of("came from the prompt cache", restored)
         if self._as_good_in_slot():
             return self._short_of(f"is also in slot {self.slot}", at.held[self.slot])
+        if self._unlike():
+            return self._nothing_similar()
         if at.entry is not None:
             return self._not_restored(at.entry)
         if at.slots:
             return self._elsewhere()
         if at.loss is not None:
-            return lost(at.step, at.loss)
+            return lost(at.step, at.loss, self.settings)
         return self._reason(Cause.UNKNOWN, "is nowhere the log tells of")
 
     def _reason(self, cause: Cause, what: str) -> Reason:
         return Reason(cause=cause, text=f"{state(self.at.step)} {what}")
 
     def _unlike(self) -> bool:
-        """Whether the state shares so little that it would not have been used, wherever it was.
+        """Whether the state, which was not in the slot, has too little in common to be looked for.
 
-        A slot is taken for a large enough share of the prompt, an entry for one of itself.
+        A slot is chosen for a large enough share of the prompt, an entry for one of itself.
         """
-        if self.row.shared > self.similarity * self.row.prompt_tokens:
+        if self.row.shared > self.rules.similarity * self.row.prompt_tokens:
             return False
-        in_other_slot = self.at.slots and self.slot not in self.at.slots and not self.at.entry
-        passed_over = in_other_slot and self.row.slot_asked is None
+        passed_over = self.at.slots and not self.at.entry and self.row.slot_asked is None
         return bool(passed_over or self.row.shared < KEEP_ENTRY * self.at.tokens)
+
+    def _nothing_similar(self) -> Reason:
+        share = f"shares {self.row.shared} of the prompt's {self.row.prompt_tokens} tokens"
+        best = f"the best match, {state(self.at.step)}, {share}"
+        return Reason(cause=Cause.NOTHING_SIMILAR, text=best)
 
     def _short_in_slot(self, held: Held) -> Reason:
         """The state was in the very slot that was used."""
@@ -124,7 +128,7 @@ class Miss:
         if other is not None:
             over = f"that of {other.step!r}, {other.tokens} tokens, was restored over it"
             return self._reason(Cause.BELOW_THRESHOLD, f"{where}, and {over}")
-        if self.course.restore_failed:
+        if self.course.restore_failed is not None:
             cleared = "was cleared, since another state could not be restored"
             return self._reason(Cause.POOL_FULL, f"{where}, which {cleared}")
         return self._short_of(where, held)
@@ -137,6 +141,8 @@ class Miss:
         if course.checkpoint is not None:
             last = f"its checkpoint after {course.checkpoint.n_past} of {self.row.shared} tokens"
             return self._reason(Cause.NO_CHECKPOINT, f"{where}, and was resumed at {last}")
+        if course.cut_failed:
+            return self._reason(Cause.NO_CHECKPOINT, f"{where}, and could not be cut back")
         if course.reprocessed:
             return self._reason(Cause.NO_CHECKPOINT, f"{where}, and {self._no_checkpoint(held)}")
         if held.shifted:
@@ -166,18 +172,19 @@ class Miss:
         held = self.at.held.get(self.slot)
         if held is None or not (self.course.reprocessed or self.course.checkpoint):
             return False
-        f_keep = self.course.f_keep(self.slot, held.tokens) or 0
-        return round(f_keep * held.tokens) >= self.row.shared
+        return (self.course.shares(self.slot, held.tokens) or 0) >= self.row.shared
 
     def _not_restored(self, entry: Entry) -> Reason:
         """The state was in the prompt cache, and stayed there."""
         course, other = self.course, self.course.restored
         if course.lookup is None:
             return self._not_looked_up()
-        if self.loss is not None and not any(self.at.step in s for s in course.looked_through):
-            return lost(self.at.step, self.loss)  # by what this very request had saved
-        if course.restore_failed:
-            return self._cached(Cause.POOL_FULL, "what was found there could not be restored")
+        seen = any(self.at.step in steps for steps in course.looked_through)
+        if self.lost_since is not None and not seen:  # by what this very request had saved
+            return lost(self.at.step, self.lost_since, self.settings)
+        if course.restore_failed is not None:
+            size = f"{course.restore_failed.bytes} bytes could not be restored"
+            return self._cached(Cause.POOL_FULL, f"of what was found there, {size}")
         if other is not None:
             taken = f"that of {other.step!r}, {other.tokens} tokens, was taken"
             return self._cached(Cause.BELOW_THRESHOLD, taken)
@@ -188,49 +195,59 @@ class Miss:
 
     def _below(self, entry: Entry) -> Reason:
         """Which threshold an entry did not pass."""
-        shared, base = self.row.shared, self.course.lookup
-        f_keep, f_sim = shared / entry.tokens, shared / self.row.prompt_tokens
+        if entry.shifted:
+            return self._cached(Cause.CONTEXT_SHIFTED, "its beginning had been dropped")
+        shared, f_keep, f_sim = self._shares_of(entry)
         if f_keep < KEEP_ENTRY:
             few = f"{shared} of its {entry.tokens} tokens, f_keep {f_keep:.3f} < {KEEP_ENTRY}"
             return self._cached(Cause.BELOW_THRESHOLD, few)
-        numbers = f"f_keep {f_keep:.3f} and f_sim {f_sim:.3f}"
+        numbers, base = f"f_keep {f_keep:.3f} and f_sim {f_sim:.3f}", self.course.lookup
         if base is None or (f_keep > base.f_keep and f_sim > base.f_sim):
             return self._cached(Cause.UNKNOWN, f"{numbers} were good enough")
         than = f"not both better than the slot's {base.f_keep:.3f} and {base.f_sim:.3f}"
         return self._cached(Cause.BELOW_THRESHOLD, f"{numbers} are {than}")
 
+    def _shares_of(self, entry: Entry) -> tuple[int, float, float]:
+        """What an entry has of the prompt, as the server compared it; in its precision."""
+        shared = self.row.shared
+        for compared in self.course.compared:
+            if compared.tokens == entry.tokens and compared.shared - shared in (0, 1):
+                return compared.shared, compared.f_keep, compared.f_sim
+        return shared, round(shared / entry.tokens, 3), round(shared / self.row.prompt_tokens, 3)
+
     def _not_looked_up(self) -> Reason:
         """What kept the request from the prompt cache."""
         selected, here = self.course.selected, self.at.held.get(self.slot)
         f_keep = self.course.f_keep(self.slot, here.tokens) if here else None
-        if f_keep is not None and f_keep >= KEEP_SLOT:
-            return self._kept(here, f"{f_keep:.3f} ")
+        if here and f_keep is not None and f_keep >= KEEP_SLOT:
+            return self._kept(here, f"f_keep {f_keep:.3f} >= {KEEP_SLOT} is enough")
         if self.row.slot_asked is None:
             return self._cached(Cause.UNKNOWN, "it was not looked for")
         if selected is None:
             return self._cached(Cause.PINNED, "this build does not look there for a pinned slot")
-        if not self.similarity:
+        if not self.rules.similarity:
             compared = f"slot {self.slot} was asked for, and nothing compared"
             return self._cached(Cause.SIMILARITY_OFF, compared)
         if here is None:
             return self._cached(Cause.PINNED, f"slot {self.slot} was asked for, and empty")
-        return self._kept(here, "") if f_keep is None else self._cached(Cause.UNKNOWN, "unasked")
+        if f_keep is not None:
+            return self._cached(Cause.UNKNOWN, "it was not looked for")
+        return self._kept(here, f"not to look further takes an f_keep >= {KEEP_SLOT}")
 
-    def _kept(self, here: Held | None, share: str) -> Reason:
-        what = f"that of {here.step!r}, {here.tokens} tokens" if here else "another"
-        enough = f"slot {self.slot} had {what}, and f_keep {share}>= {KEEP_SLOT} is enough"
-        return self._cached(Cause.SLOT_KEEPS_ENOUGH, enough)
+    def _kept(self, here: Held, why: str) -> Reason:
+        what = f"slot {self.slot} had that of {here.step!r}, {here.tokens} tokens"
+        return self._cached(Cause.SLOT_KEEPS_ENOUGH, f"{what}, and {why}")
 
     def _elsewhere(self) -> Reason:
         """The state was in another slot."""
         slot, other = self.slot, self.course.discarded
         where = f"was in slot {self.at.slots[0]}"
         if self.row.slot_asked is not None:
-            return self._reason(Cause.PINNED, f"{where}, and slot {slot} was asked for")
+            return self._reason(Cause.OTHER_SLOT, f"{where}, and slot {slot} was asked for")
         if other is not None:
             chosen = f"slot {slot} was chosen, and {state(other.step)} there was cleared"
             return self._reason(Cause.DISCARDED, f"{where}; {chosen}: {self._adapters()}")
-        if not self.similarity:
+        if not self.rules.similarity:
             return self._reason(Cause.SIMILARITY_OFF, f"{where}, and slot {slot} came next")
         return self._reason(Cause.UNKNOWN, f"{where}, and slot {slot} was used")
 
@@ -240,55 +257,53 @@ def state(step: str) -> str:
     return f"the state of {step!r}" if step else "an unknown state"
 
 
-def lost(step: str, loss: Loss) -> Reason:
+def lost(step: str, loss: Loss, settings: Mapping[str, Setting]) -> Reason:
     """What became of a state that is nowhere any more."""
-    what, by = f"{state(step)} ({loss.held} tokens)", repr(loss.by)
-    slot = "" if loss.slot is None else f"slot {loss.slot}, which had {what},"
-    kept, why = f"kept {loss.kept} of them", f": {loss.why}" if loss.why else ""
-    match loss.end:
-        case End.EVICTED:
-            return Reason(
-                cause=Cause.EVICTED, text=f"{what} was the oldest entry when {by} came{why}"
-            )
-        case End.CUT:
-            taken = f"{what} was restored into slot {loss.slot} for {by}, which {kept}"
-            return Reason(cause=Cause.CONSUMED, text=taken)
-        case End.DISCARDED:
-            taken = f"{what} was restored into slot {loss.slot} for {by}, and cleared for its"
-            return Reason(cause=Cause.CONSUMED, text=f"{taken} adapters")
-        case End.OVERWRITTEN:
-            unsaved = f"; {loss.why}, so nothing was saved" if loss.why else ""
-            return Reason(
-                cause=Cause.SLOT_TAKEN, text=f"{slot} went to {by}, which {kept}{unsaved}"
-            )
-        case End.ADAPTERS:
-            return Reason(
-                cause=Cause.SLOT_TAKEN, text=f"{slot} was cleared for the adapters of {by}"
-            )
-        case End.EMPTY_FILE:
-            empty = f"the slot file with {state(step)} has 0 tokens"
-            return Reason(
-                cause=Cause.NEVER_WRITTEN, text=f"{empty}, as the slot had when it was saved"
-            )
-        case End.REPLACED:
-            return Reason(cause=Cause.SLOT_TAKEN, text=f"{slot} was given the slot file of {by}")
-        case End.NOT_CACHED:
-            unwanted = f"{slot} went to {by}, whose cache_prompt is false"
-            return Reason(cause=Cause.NEVER_WRITTEN, text=unwanted)
-        case End.NO_COMPLETION:
-            no = f"{slot} went to {by}, which is no completion"
-            return Reason(cause=Cause.NEVER_WRITTEN, text=no)
-        case End.NOT_TAKEN:
-            return Reason(cause=Cause.NEVER_WRITTEN, text=f"{slot} went to {by}{why}")
-        case End.FILE_REFUSED:
-            text = f"{slot} was cleared for the slot file of {by}, which was refused"
-            return Reason(cause=Cause.FILE_REFUSED, text=text)
-        case End.CLEARED:
-            return Reason(cause=Cause.CLEARED, text=f"{slot} was cleared when {by} came")
-        case End.PURGED:
-            return Reason(cause=Cause.POOL_FULL, text=f"{slot} was purged when {by} came")
-        case End.NO_ROOM:
-            text = f"{slot} was cleared, since no other state could be restored for {by}"
-            return Reason(cause=Cause.POOL_FULL, text=text)
-        case End.SLEPT:
-            return Reason(cause=Cause.SLEPT, text=f"{what} was given up")
+    cause, text = LOST[loss.end]
+    what = f"{state(step)} ({loss.held} tokens)"
+    there, here = settings.get(step), settings.get(loss.by)
+    words = {
+        "name": state(step),
+        "state": what,
+        "had": f"slot {loss.slot}, which had {what},",
+        "slot": loss.slot,
+        "by": repr(loss.by),
+        "kept": f"kept {loss.kept} of them",
+        "why": loss.why,
+        "adapters": "its adapters" if there in (None, here) else f"{here} instead of {there}",
+        "unsaved": f"; {loss.why}, so nothing was saved" if loss.why else "",
+    }
+    return Reason(cause=cause, text=text.format_map(words))
+
+
+LOST: Mapping[End, tuple[Cause, str]] = {
+    End.EVICTED: (Cause.EVICTED, "{state} was the oldest entry when {by} came: {why}"),
+    End.VANISHED: (Cause.UNKNOWN, "{state} was an entry until {by} came"),
+    End.CUT: (Cause.CONSUMED, "{state} was restored into slot {slot} for {by}, which {kept}"),
+    End.DISCARDED: (
+        Cause.CONSUMED,
+        "{state} was restored into slot {slot} for {by}, and cleared for {adapters}",
+    ),
+    End.OVERWRITTEN: (Cause.SLOT_TAKEN, "{had} went to {by}, which {kept}{unsaved}"),
+    End.ADAPTERS: (Cause.SLOT_TAKEN, "{had} went to {by}, and was cleared for {adapters}"),
+    End.REPLACED: (Cause.SLOT_TAKEN, "{had} was given the slot file of {by}"),
+    End.EMPTY_FILE: (
+        Cause.NEVER_WRITTEN,
+        "the slot file with {name} has 0 tokens, as the slot had when it was saved",
+    ),
+    End.NOT_CACHED: (Cause.NEVER_WRITTEN, "{had} went to {by}, whose cache_prompt is false"),
+    End.NO_COMPLETION: (Cause.NEVER_WRITTEN, "{had} went to {by}, which is no completion"),
+    End.NOT_TAKEN: (Cause.NEVER_WRITTEN, "{had} went to {by}: {why}"),
+    End.FILE_REFUSED: (
+        Cause.FILE_REFUSED,
+        "{had} was cleared for the slot file of {by}, which was refused",
+    ),
+    End.CLEARED: (Cause.CLEARED, "{had} was cleared when {by} came"),
+    End.PURGED: (Cause.POOL_FULL, "{had} was purged when {by} came"),
+    End.NO_ROOM: (
+        Cause.POOL_FULL,
+        "{had} was cleared, since no other state could be restored for {by}",
+    ),
+    End.SLEPT: (Cause.SLEPT, "{state} was given up"),
+}
+"""The reason for each end, and how it is put into words."""

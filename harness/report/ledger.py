@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from harness.ledger import RequestRow, Run, VerdictRow
-from harness.report.reasons import groups, shown
+from harness.report.reasons import groups, in_tokens
 from harness.report.table import columns
 from harness.setting import Setting
 
@@ -22,9 +22,10 @@ _SUMS_HEAD = ("requests", "prompt tokens", "reused", "read again")
 class Only(Enum):
     """Which steps to show."""
 
-    ALL = "all"
-    REASONS = "those that have a reason"
-    FAILED = "those that failed"
+    ALL = "no steps"
+    REASONS = "no step has a reason"
+    FAILED = "no step failed"
+    """What is said where there is none."""
 
     def takes(self, row: RequestRow) -> bool:
         """Whether a step is among them."""
@@ -42,7 +43,7 @@ def rows(run: Run, only: Only = Only.ALL) -> Iterator[str]:
             yield from (f"  {line}" for line in columns([_HEAD, *map(_cells, told)]))
             yield ""
     if not some:
-        yield f"no steps: {only.value}"
+        yield only.value
     silent = sum(not verdict.requests for verdict in run.verdicts)
     if silent:
         yield f"scenarios without a step (not tested, say): {silent}"
@@ -110,7 +111,7 @@ def sums(run: Run) -> Iterator[str]:
         yield from _table(f"by {name}", answered, key)
         yield ""
     body = [
-        (group.cause, str(len(group.steps)), str(group.failed), shown(group.read_again))
+        (group.cause, str(len(group.steps)), str(group.failed), in_tokens(group.read_again))
         for group in groups(run.verdicts)
     ]
     yield from columns([("by reason", "steps", "failed", "read again"), *body])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from harness.cause import Cause
 from harness.ledger import RequestRow, VerdictRow
-from harness.reasons.cause import Cause
 
 
 @dataclass(slots=True)
@@ -23,9 +23,8 @@ class Group:
 
     @property
     def read_again(self) -> int | None:
-        """Tokens; None where the reason is not about tokens that were read again."""
-        told = [row.read_again for _, row in self.steps if row.cache_n is not None]
-        return None if self.cause.of_origin or not told else sum(told)
+        """Tokens; None where the reason is not why they were."""
+        return sum(row.read_again for _, row in self.steps) if self.cause.of_loss else None
 
 
 def groups(verdicts: Iterable[VerdictRow], *, only_failed: bool = False) -> list[Group]:
@@ -43,6 +42,6 @@ def _place(group: Group) -> tuple[bool, int, int]:
     return not group.cause.of_origin, -(group.read_again or 0), -len(group.steps)
 
 
-def shown(tokens: int | None) -> str:
-    """A number of tokens; a dash where there is none to show."""
-    return "-" if tokens is None else str(tokens)
+def in_tokens(number: int | None) -> str:
+    """A number; a dash where there is none."""
+    return "-" if number is None else str(number)

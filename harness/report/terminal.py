@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from harness.ledger import ColdRow, Verdict, VerdictRow
-from harness.report.reasons import Group, groups
-from harness.report.reasons import shown as shown_tokens
+from harness.report.reasons import Group, groups, in_tokens
 from harness.report.table import columns
 from harness.report.wording import link, shown
 
@@ -122,7 +121,7 @@ def _bugs(rows: Iterable[VerdictRow]) -> list[str]:
 def _reasons(rows: Iterable[VerdictRow]) -> list[str]:
     """The failing steps by reason."""
     body = [
-        (group.cause, str(len(group.steps)), shown_tokens(group.read_again), _scenarios(group))
+        (group.cause, str(len(group.steps)), in_tokens(group.read_again), _scenarios(group))
         for group in groups(rows, only_failed=True)
     ]
     head = ("why steps failed, known bugs included", "steps", "read again", "in (steps)")

@@ -142,6 +142,8 @@ FLAGS: Mapping[str, Flag] = {
     "alias": Flag("--alias"),
 }
 
+DEFAULT_SIMILARITY = 0.1
+"""llama-server's own `--slot-prompt-similarity`."""
 CPU = "none"
 """The `device` of a server that is to use no GPU."""
 

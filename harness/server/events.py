@@ -1,4 +1,7 @@
-"""What llama-server decides about slots, the prompt cache and checkpoints, as typed events."""
+"""What llama-server decides about slots, the prompt cache and checkpoints, as typed events.
+
+All that its log tells of reuse; whoever reads them picks what is needed.
+"""
 
 from __future__ import annotations
 
@@ -134,6 +137,8 @@ class EntryTaken(Event):
 @dataclass(frozen=True, slots=True)
 class RestoreFailed(Event):
     """An entry could not be restored: there was no room in the KV pool."""
+
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ _RULES: dict[str, _Rule] = {
     "looking for better prompt": _rule(LookupStarted, _SHARES),
     "prompt with length": _rule(EntryCompared, rf"(\d+), lcp = +(\d+), {_SHARES}"),
     "found better prompt": _rule(EntryTaken, _SHARES),
-    "failed to restore state with size": _rule(RestoreFailed),
+    "failed to restore state with size": _rule(RestoreFailed, r"size (\d+)"),
     "cache state:": _rule(CacheListed, _CACHE),
     "prompt 0": _rule(EntryListed, _IN_CACHE),
     "saving idle slot to prompt cache": _rule(IdleSlotSaving),

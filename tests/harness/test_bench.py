@@ -17,6 +17,7 @@ from harness.models.synthetic import llama
 from harness.models.synthetic.recipe import write_model
 from harness.models.user import user_model
 from harness.prompts import Route, prose
+from harness.reasons.course import Rules
 from harness.reference import Reference, send
 from harness.replies import Reply
 from harness.server.config import ConfigFields
@@ -163,13 +164,14 @@ def test_the_micro_batch_in_force(make: MakeBench) -> None:
         assert bench.ubatch(bench.config({})) == 64
 
 
-def test_the_similarity_in_force(make: MakeBench) -> None:
+def test_what_a_server_chooses_by(make: MakeBench) -> None:
     bench = make()
-    assert bench.similarity(bench.config({})) == 0.1  # the server's default
-    assert bench.similarity(bench.config({}, slot_prompt_similarity=0.5)) == 0.5
-    for words in (("-sps", "0"), ("--slot-prompt-similarity", "0.0")):
+    assert bench.rules(bench.config({})) == Rules(0.1, prompt_cache=True)  # llama-server's own
+    ours = bench.config({}, slot_prompt_similarity=0.5, cache_ram=0)
+    assert bench.rules(ours) == Rules(0.5, prompt_cache=False)
+    for words in (("-sps", "0", "-cram", "0"), ("--slot-prompt-similarity", "0", "-cram", "0")):
         bench = make(*words)
-        assert bench.similarity(bench.config({})) == 0
+        assert bench.rules(bench.config({})) == Rules(0.0, prompt_cache=False)
 
 
 def test_memory_that_cannot_rewind_gets_small_micro_batches(make: MakeBench) -> None:

@@ -13,12 +13,12 @@ import pytest
 
 from harness.bench import Bench
 from harness.builds.build import Build
+from harness.cause import Cause
 from harness.client import Client
 from harness.ledger import RequestRow
 from harness.loaded import NO_FIELD
 from harness.models.synthetic.store import generated
 from harness.prompts import Prompt, Route, prose
-from harness.reasons.cause import Cause
 from harness.scenario import Scenario
 from harness.server.config import ConfigFields
 from harness.server.events import Unrecognised
@@ -154,7 +154,7 @@ def test_a_pinned_slot_that_is_empty(run: Run) -> None:
 
 def test_a_pinned_slot_that_is_another_one(run: Run) -> None:
     row = run(pinned((P, 0), (P, 1)), parallel=2, cache_ram=0)
-    check(row, Cause.PINNED, "in slot 0, and slot 1 was asked for")
+    check(row, Cause.OTHER_SLOT, "in slot 0, and slot 1 was asked for")
     same = run(pinned((P, 0), (P, 0)), parallel=2, cache_ram=0)
     assert (same.read_again, same.reason) == (0, None)
 
@@ -176,7 +176,7 @@ def test_similarity_is_off(run: Run) -> None:
 def test_below_the_threshold_of_the_prompt_cache(run: Run) -> None:
     """Of an entry of which less than a quarter would be kept nothing is used."""
     row = run(asked(P, Q, P.text[:80]))
-    check(row, Cause.BELOW_THRESHOLD, "80 of its 404 tokens, f_keep 0.198 < 0.25")
+    check(row, Cause.BELOW_THRESHOLD, "81 of its 404 tokens, f_keep 0.200 < 0.25")
     more = run(asked(P, Q, P.text[:120]))
     assert (more.read_again, more.reason) == (0, None)
 
@@ -340,7 +340,9 @@ def test_cleared_for_other_adapters(run: Run) -> None:
         return asks
 
     check(
-        run(steps(0.5)), Cause.SLOT_TAKEN, "'1' (404 tokens), was cleared for the adapters of '2'"
+        run(steps(0.5)),
+        Cause.SLOT_TAKEN,
+        "went to '2', and was cleared for A at 0.5 instead of A at 1",
     )
     same = run(steps(1.0))
     assert (same.read_again, same.reason) == (0, None)
@@ -608,11 +610,12 @@ def test_reused_through_another_request(run: Run) -> None:
             s.ask("P", P, lora={"A": scale})
             s.ask("none", P, lora=NO_FIELD)
             s.ask("none again", P, lora=NO_FIELD)
+            s.ask("none once more", P, lora=NO_FIELD)
 
         return asks
 
     row = run(steps(1.0))
-    check(row, Cause.FROM_SLOT, "'none', computed by 'P' under A at 1, and here is no adapter")
+    check(row, Cause.FROM_SLOT, "'none again', computed by 'P' under A at 1, and here is no")
     assert run(steps(0.0)).reason is None
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.cause import Cause
 from harness.errors import UsageProblem
 from harness.ledger import SCHEMA, ColdRow, Ledger, Reason, RequestRow, Verdict, VerdictRow, read
-from harness.reasons.cause import Cause
 
 REQUEST = RequestRow(
     step="P again",

@@ -16,13 +16,13 @@ import pytest
 
 from harness.answers import Tolerance
 from harness.bench import Bench
+from harness.cause import Cause
 from harness.client import Client, Options
 from harness.errors import HarnessError, NotTestable, ReferenceTrouble, Refused
 from harness.expect import Claim
 from harness.ledger import ColdRow, Reason
 from harness.loaded import NO_FIELD
 from harness.prompts import Prompt, Route, prose
-from harness.reasons.cause import Cause
 from harness.reference import Reference, send
 from harness.replies import Reply, SlotFile
 from harness.report.failure import failure_text

@@ -10,7 +10,7 @@ import pytest
 from harness.reasons.chronicle import Chronicle, End, Held, Via
 from harness.reasons.course import Course
 from harness.reasons.follow import follow
-from harness.server.events import EntryTaken, Event, TaskEnded, TaskStarted
+from harness.server.events import EntryTaken, Event, PromptStarted, TaskEnded, TaskStarted
 from harness.server.log_reader import events
 from tests.harness.server.test_log_reader import LOGS
 
@@ -23,7 +23,7 @@ class Log:
     def __init__(self) -> None:
         self.chronicle = Chronicle()
 
-    def step(self, name: str, *messages: str, slot: int = 0, completion: bool = True) -> Course:
+    def step(self, name: str, *messages: str, slot: int = 0, prompt_tokens: int = 401) -> Course:
         """`-` in front of a message makes it one of no slot."""
         lines = [
             f"srv  f: {message}"
@@ -31,7 +31,7 @@ class Log:
             else f"slot f: id {slot} | task 1 | {message}"
             for message in messages
         ]
-        return follow(self.chronicle, name, events(lines), completion=completion)
+        return follow(self.chronicle, name, events(lines), prompt_tokens=prompt_tokens)
 
     def ask(self, name: str, *before: str, kept: int = 0, held: int = 404, slot: int = 0) -> Course:
         """A request with these lines before it is launched."""
@@ -119,7 +119,7 @@ def test_an_entry_that_is_restored_is_consumed(log: Log) -> None:
         "A again", LRU, saving(403), LOOKED, TAKEN, *listed(("0x2", 402), ("0x3", 403))
     )
     assert course.restored == Held(("A",), 401, Via.CACHE)
-    assert course.source is None or course.source.steps == ("A",)
+    assert course.source == Held(("A",), 401, Via.CACHE)
     assert log.chronicle.in_cache("A") is None
     assert log.chronicle.losses["A"].end is End.CUT
     assert {entry.steps for entry in log.chronicle.entries} == {("B",), ("C",)}
@@ -179,8 +179,7 @@ def test_a_state_that_an_entry_has_already(log: Log) -> None:
         LOOKED,
         *listed(("0x1", 404), ("0x2", 404)),
     )
-    assert log.chronicle.losses == {}
-    assert log.chronicle.in_cache("P again") is not None
+    assert log.chronicle.losses == {}  # one of two entries has it, and it is not told which
 
 
 def test_a_state_that_is_too_large(log: Log) -> None:
@@ -246,7 +245,7 @@ def test_a_request_that_is_no_completion_saves_nothing(log: Log) -> None:
         "processing task, is_child = 0",
         "cached n_tokens = 1, memory_seq_rm [1, end)",
         "stop processing: n_tokens = 60, truncated = 0",
-        completion=False,
+        prompt_tokens=0,
     )
     assert log.chronicle.losses["P"].end is End.NO_COMPLETION
 
@@ -276,9 +275,11 @@ def test_the_prompt_cache_is_followed_through_a_whole_log(path: Path) -> None:
     for number, request in enumerate(requests(path)):
         if any(isinstance(event, TaskStarted) and event.task == 0 for event in request):
             chronicle = Chronicle()  # the next server
-        course = follow(chronicle, str(number), request)
+        (prompt,) = (event.tokens for event in request if isinstance(event, PromptStarted))
+        course = follow(chronicle, str(number), request, prompt_tokens=prompt)
         assert all(entry.steps for entry in chronicle.entries)
-        assert str(number) in chronicle.slots[course.slot or 0].steps
+        assert course.slot is not None
+        assert str(number) in chronicle.slots[course.slot].steps
         restored += course.restored is not None
         lost |= {loss.end for loss in chronicle.losses.values()}
     assert restored == sum(isinstance(e, EntryTaken) for r in requests(path) for e in r) > 0
@@ -326,14 +327,13 @@ def test_a_slot_that_is_cleared_since_nothing_could_be_restored(log: Log) -> Non
 
 
 def test_a_state_that_one_of_two_entries_has(log: Log) -> None:
-    """Which one is not told: it counts as there as long as either is."""
+    """Which one is not told: nothing is said of it, nor that it is lost."""
     with_entries(log, "A", "B", "C")
     skipped = " - prompt is already in the cache, skipping"
     both = listed(("0x1", 401), ("0x2", 402))
     log.ask("D", LRU, saving(300), skipped, LOOKED, *both)
-    assert log.chronicle.in_cache("C") is not None
-    log.ask("E", LRU, saving(404), SIZE, LOOKED, *listed(("0x2", 402), ("0x3", 404)))
-    assert log.chronicle.in_cache("C") is not None
+    assert log.chronicle.in_cache("C") is None
+    assert "C" not in log.chronicle.losses
 
 
 def test_a_list_that_breaks_off(log: Log) -> None:
@@ -376,5 +376,45 @@ def test_what_could_not_be_cut_back(log: Log) -> None:
         "n_tokens = 100, memory_seq_rm [100, end)",
         failed,
     )
-    assert (course.kept, course.reprocessed) == (0, True)
+    assert (course.kept, course.cut_failed) == (0, True)
     assert log.chronicle.slots == {}
+
+
+def test_the_oldest_entry_is_restored_and_the_next_one_evicted(log: Log) -> None:
+    """Builds before b10178 do not list what entries share: its length tells which was restored."""
+    log.ask("A", LRU, held=404)
+    log.ask("B", LRU, saving(404), LOOKED, *listed(("0x1", 404)), held=900)
+    log.ask("C", LRU, saving(900), LOOKED, *listed(("0x1", 404), ("0x2", 900)), held=404)
+    taken = " - found better prompt with f_keep = 0.990, sim = 0.998"
+    course = log.ask("A again", LRU, saving(404), LOOKED, taken, SIZE, *listed(("0x3", 404)))
+    assert course.restored == Held(("A",), 404, Via.CACHE)
+    assert log.chronicle.losses["B"].end is End.EVICTED
+
+
+def test_an_entry_that_is_gone_for_no_reason_told(log: Log) -> None:
+    with_entries(log, "A", "B", "C")
+    log.ask("D", LRU, LOOKED, *listed(("0x2", 402)))
+    assert log.chronicle.losses["A"].end is End.VANISHED
+
+
+@pytest.mark.parametrize(
+    ("choice", "why"),
+    [
+        ("selected slot by LCP similarity, sim_best = 0.5 (> 0.1 thold), f_keep = 0.600", "0.600"),
+        (LRU, ""),  # then it is saved, whatever it shares
+    ],
+)
+def test_why_a_state_was_not_saved(log: Log, choice: str, why: str) -> None:
+    log.ask("P", LRU)
+    log.ask("Q", "- checking sim = 0.600 (242/401) > 0.100", choice, kept=242)
+    loss = log.chronicle.losses["P"]
+    assert loss.why == (f"f_keep {why} >= 0.5" if why else "")
+
+
+def test_a_slot_that_was_asked_for_and_is_not_similar(log: Log) -> None:
+    """The server compares before it counts: then nothing counts as shared."""
+    log.ask("P", LRU, held=40)
+    by_id = ("selected slot by id (0)", "- checking sim = 0.075 (30/401) > 0.100")
+    course = log.ask("Q", *by_id, kept=30)
+    assert course.f_keep(0, 40) == 0
+    assert course.shares(0, 40) == 30

@@ -6,10 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from harness.cause import Cause
 from harness.expect import Kind
 from harness.explain import Logged, explained
 from harness.ledger import Reason, RequestRow, SlotFileRow
-from harness.reasons.cause import Cause
+from harness.reasons.chronicle import End, Loss
+from harness.reasons.course import Rules
+from harness.reasons.miss import lost
 from harness.server.log_reader import events
 from tests.harness.reasons.test_follow import LOOKED, LRU, SIZE, TAKEN, listed, saving
 
@@ -58,7 +61,7 @@ def ask(
 
 def reason(*steps: Step, similarity: float = 0.1) -> Reason | None:
     """That of the last step."""
-    told = [Logged(row, events(lines), similarity) for row, lines in steps]
+    told = [Logged(row, events(lines), Rules(similarity)) for row, lines in steps]
     return explained(told)[-1].reason
 
 
@@ -181,6 +184,73 @@ def test_what_has_nothing_to_do_with_reuse(kind: Kind, cause: Cause) -> None:
     assert reason(ask("P", LRU, failures=((kind, "so it was"),))) == Reason(
         cause=cause, text="so it was"
     )
+
+
+def test_every_end_is_put_into_words() -> None:
+    for end in End:
+        found = lost("P", Loss(end, "Q", slot=0, held=404, kept=17, why="why"), {})
+        assert "'P'" in found.text
+        assert "{" not in found.text
+
+
+def test_no_kind_of_failure_is_unknown() -> None:
+    for kind in set(Kind) - {Kind.LOST_REUSE, Kind.WRONG_REUSE, Kind.WRONG_ANSWER}:
+        found = reason(ask("P", LRU, failures=((kind, "so it was"),)))
+        assert found is not None
+        assert found.cause is not Cause.UNKNOWN
+
+
+def test_a_refused_slot_file_is_to_blame_once() -> None:
+    """What clears the slot later on is another matter."""
+    refused = RequestRow(step="restore", route="restore", slot_asked=0)
+    told = ["srv  f: task id = 9, error: Unable to restore slot, no space"]
+    erase = RequestRow(step="erase", route="erase")
+    cleared = ["slot f: id 0 | task 1 | clearing prompt with 404 tokens"]
+    last = ask("P again", LRU, possible=400, state="P")
+    for log in (told, []):  # where it is not told of, the file never came to the slot
+        found = reason((refused, log), ask("P", LRU), (erase, cleared), last)
+        assert found is not None
+        assert found.cause == Cause.CLEARED
+
+
+def test_the_old_servers_last_words() -> None:
+    """They are read before a restart begins anew."""
+    restart = RequestRow(step="restart 1", route="restart")
+    late = ["slot f: id 0 | task 1 | stop processing: n_tokens = 404, truncated = 0"]
+    row, lines = ask("P again", LRU, cache_n=0)
+    assert reason(ask("P", LRU), (restart, late), (row, lines)) is None
+
+
+def test_a_request_that_ends_late() -> None:
+    """Its last line comes when a slot file was restored already, and takes nothing from that."""
+    end = "slot f: id 0 | task 1 | stop processing: n_tokens = 404, truncated = 0"
+    file = SlotFileRow(tokens=404, bytes=9, ms=1.0)
+    restore = RequestRow(step="restore", route="restore", slot_asked=0, states=("R",), file=file)
+    wrong = ((Kind.WRONG_REUSE, "too much"),)
+    found = reason(
+        ask("R", LRU),
+        (restore, [end]),
+        ask("P", LIKE, cache_n=17, failures=wrong),
+    )
+    assert found is not None
+    assert found.cause == Cause.FROM_FILE
+
+
+def test_a_shifted_state_in_the_prompt_cache() -> None:
+    shift = "slot context shift, n_keep = 1, n_left = 9, n_discard = 4"
+    last = ask("P again", LRU, LOOKED, *listed(("0x1", 404)), possible=400, state="P")
+    found = reason(ask("P", LRU, shift), saved("Q"), last)
+    assert found is not None
+    assert found.cause == Cause.CONTEXT_SHIFTED
+
+
+def test_memory_that_fell_short_in_the_slot_that_was_used() -> None:
+    """Little was shared, and nothing of it used: it was in the right place."""
+    row, lines = ask("fork", LRU, possible=30, state="P")
+    lines.insert(3, "slot f: id 0 | task 1 | forcing full prompt re-processing due to lack of")
+    found = reason(ask("P", LRU), (row, lines))
+    assert found is not None
+    assert found.cause == Cause.NO_CHECKPOINT
 
 
 def test_lines_that_come_late() -> None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from harness.cause import Cause
 from harness.ledger import ColdRow, Reason, RequestRow, SlotFileRow, Verdict, VerdictRow
-from harness.reasons.cause import Cause
 from harness.report.terminal import abbreviated, summary
 from tests.harness.test_ledger import VERDICT
 

@@ -12,6 +12,7 @@ class Cause(StrEnum):
     NOTHING_SIMILAR = "no similar slot or entry"
     SLOT_KEEPS_ENOUGH = "not looked up: the slot keeps enough"
     PINNED = "not looked up: the slot was asked for"
+    OTHER_SLOT = "another slot was asked for"
     SIMILARITY_OFF = "not looked up: similarity is off"
     BELOW_THRESHOLD = "looked up, but below a threshold"
     DISCARDED = "discarded for a change of adapters"
@@ -43,15 +44,17 @@ class Cause(StrEnum):
 
     @property
     def of_origin(self) -> bool:
-        """Whether it says where something came from, and not why something was lost."""
+        """Whether it says where something came from that was reused."""
         return self in _ORIGINS
+
+    @property
+    def of_loss(self) -> bool:
+        """Whether it says why tokens were read again."""
+        return self not in (*_ORIGINS, *_OTHERS, Cause.NOT_ASKED)
 
 
 _ORIGINS = (
-    Cause.FROM_SLOT,
-    Cause.FROM_CACHE,
-    Cause.FROM_FILE,
-    Cause.AT_CHECKPOINT,
-    Cause.SHIFTED,
-    Cause.NOT_REUSED,
+    *(Cause.FROM_SLOT, Cause.FROM_CACHE, Cause.FROM_FILE),
+    *(Cause.AT_CHECKPOINT, Cause.SHIFTED, Cause.NOT_REUSED),
 )
+_OTHERS = (Cause.ENDED, Cause.NO_ANSWER, Cause.REFUSED, Cause.ACCEPTED, Cause.NUMBERS)
