@@ -34,7 +34,7 @@ class Held:
     shifted: bool = False
     """Whether its beginning was dropped, for want of context."""
     copied: bool = False
-    """Whether an entry has all of it, of which the log does not tell which one."""
+    """Whether an entry has all of its tokens, of which the log does not tell which one."""
 
     @property
     def step(self) -> str:
@@ -65,6 +65,7 @@ class End(StrEnum):
     ADAPTERS = "cleared in its slot for a change of adapters"
     OVERWRITTEN = "overwritten in its slot"
     NOT_TAKEN = "not taken by the prompt cache"
+    COPIED = "not taken by the prompt cache, where the same tokens were"
     NO_COMPLETION = "overwritten by a request that is no completion"
     NOT_CACHED = "overwritten by a request that is not to use what is cached"
     CLEARED = "cleared in a slot"
@@ -121,8 +122,9 @@ class Chronicle:
     def displace(self, slot: int, loss: Loss) -> None:
         """A slot is empty, by what `loss` says but for the number of tokens."""
         held = self.slots.pop(slot, None)
-        if held is not None and not held.copied:
-            self.lose(held.steps, replace(loss, held=held.tokens))
+        if held is not None:
+            end = End.COPIED if held.copied else loss.end
+            self.lose(held.steps, replace(loss, end=end, held=held.tokens))
 
     def restore(self, step: str, slot: int, held: Held) -> None:
         """A step brought a state into a slot from a file, which may have nothing in it."""

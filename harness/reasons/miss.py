@@ -293,6 +293,10 @@ LOST: Mapping[End, tuple[Cause, str]] = {
     ),
     End.NOT_CACHED: (Cause.NEVER_WRITTEN, "{had} went to {by}, whose cache_prompt is false"),
     End.NO_COMPLETION: (Cause.NEVER_WRITTEN, "{had} went to {by}, which is no completion"),
+    End.COPIED: (
+        Cause.NEVER_WRITTEN,
+        "{had} went to {by}: an entry had the same tokens, if not the same adapters",
+    ),
     End.NOT_TAKEN: (Cause.NEVER_WRITTEN, "{had} went to {by}: {why}"),
     End.FILE_REFUSED: (
         Cause.FILE_REFUSED,

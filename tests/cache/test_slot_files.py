@@ -20,6 +20,7 @@ from harness.client import Client
 from harness.errors import NotTestable
 from harness.expect import Claim
 from harness.history import common_prefix
+from harness.ledger import Call
 from harness.loaded import NO_FIELD, Lora
 from harness.memory import Memory
 from harness.models.synthetic.store import stranger
@@ -228,12 +229,12 @@ def check_refused(s: Scenario, file: str, topology: Topology) -> None:
     conversations = {"P": P, **{f"Q{slot}": prose(f"Q{slot}", 200) for slot in (1, 2, 3)}}
     in_slots = list(conversations.items())[: topology.parallel]
     answers = [s.ask(name, text, slot=slot) for slot, (name, text) in enumerate(in_slots)]
-    s.refused("restore", restoring(file), route="restore", slot=0)
+    s.refused("restore", restoring(file), route=Call.RESTORE, slot=0)
     for slot, (name, text) in enumerate(in_slots):
         turn = text.then(answers[slot].text, TAIL)
         s.ask(f"{name}, next turn", turn, slot=slot, reuse=Claim.PROMISED)
     s.restart()
-    s.refused("restore at first", restoring(file), route="restore", slot=0)
+    s.refused("restore at first", restoring(file), route=Call.RESTORE, slot=0)
     s.ask("P at first", P, slot=0)
 
 
