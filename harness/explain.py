@@ -86,9 +86,11 @@ class _Narrator:
         row, known = step.row, self._chronicle
         late, own = _divided(step.events)
         follow(known, self._last, late)
-        if row.route == Call.RESTORE and row.slot_asked is not None:
+        if row.prompt_tokens:
+            known.refusing = None  # what the log has not told by now it does not tell
+        elif row.route == Call.RESTORE and row.slot_asked is not None:
             self._learn_of_file(row, row.slot_asked)
-        wanted = [Whereabouts.of(state, known) for state in row.states if row.prompt_tokens]
+        wanted = [Whereabouts.of(name, known) for name in row.states if row.prompt_tokens]
         course = follow(
             known,
             row.step,
@@ -112,7 +114,7 @@ class _Narrator:
         if row.route == Call.RESTART:
             self._chronicle = Chronicle()
         elif row.route != Call.RESTORE:
-            self._chronicle.refusing = None  # what the log has not told by now it does not tell
+            self._chronicle.refusing = None
 
     def _learn_of_file(self, row: RequestRow, slot: int) -> None:
         """What a slot file brought; one that was refused may have emptied its slot."""

@@ -86,14 +86,13 @@ class Entries:
         return saving
 
     def _share(self, saving: Entry | None) -> None:
-        """An entry has all of a state already, and the log does not say which."""
+        """An entry has all of a state's tokens already, and the log does not say which."""
         if saving is None or any(self.chronicle.in_cache(step) for step in saving.steps):
             return
         long = [entry for entry in self.chronicle.entries if entry.tokens >= saving.tokens]
-        alike = [entry for entry in long if entry.tokens == saving.tokens] or long
         held = self._held()
-        if len(alike) == 1:
-            alike[0].steps = (*saving.steps, *alike[0].steps)
+        if len(long) == 1:
+            long[0].steps = (*saving.steps, *long[0].steps)
         elif self.slot is not None and held is not None:
             self.chronicle.slots[self.slot] = replace(held, copied=True)
 

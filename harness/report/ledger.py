@@ -20,12 +20,11 @@ _SUMS_HEAD = ("requests", "prompt tokens", "reused", "read again")
 
 
 class Only(Enum):
-    """Which steps to show."""
+    """Which steps to show; the value is what is said where there is none."""
 
     ALL = "no steps"
     REASONS = "no step has a reason"
     FAILED = "no step failed"
-    """What is said where there is none."""
 
     def takes(self, row: RequestRow) -> bool:
         """Whether a step is among them."""

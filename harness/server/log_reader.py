@@ -151,7 +151,7 @@ _SAYS_NOTHING = (
     *("the slot context", "use `--cache-ram 0`"),
     # of a router, and with a prompt: LLAMA_SERVER_SLOTS_DEBUG, -lv 5
     *("Loaded", "slot available", "removing model", "old: ...", "new: ...", "launching slot"),
-    *("prompt token", "cache token", "next token", "slot decode token", "Prompt:"),
+    *("prompt token", "next token", "slot decode token", "Prompt:"),
 )
 _REFUSED = re.compile(r"task id = \d+, error: Unable to restore slot")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -26,6 +28,7 @@ from harness.server.guard import Guard
 from harness.server.log_reader import events
 from harness.stage import ScenarioFailed
 from tests.cache.damage import cut_last_byte, empty_cells
+from tests.cache.test_checkpoints import marked
 
 P, Q, R = prose("P", 400), prose("Q", 400), prose("R", 400)
 HEAD = prose("head", 180).text
@@ -70,6 +73,7 @@ def runner(bench: Bench, directory: Path) -> Run:
         *,
         route: Route = Route.COMPLETION,
         words: tuple[str, ...] = (),
+        seconds: float = 30.0,
         **fields: Unpack[ConfigFields],
     ) -> RequestRow:
         adapters = {"A": 0.0}
@@ -86,7 +90,7 @@ def runner(bench: Bench, directory: Path) -> Run:
             adapters=adapters,
             route=route,
             directory=directory,
-            seconds=30.0,
+            seconds=seconds,
         )
         with suppress(ScenarioFailed), scenario as s:
             steps(s)
@@ -104,6 +108,11 @@ def check(row: RequestRow, cause: Cause, *words: str) -> None:
     assert row.reason.cause == cause, row.reason
     for word in words:
         assert word in row.reason.text
+
+
+def check_none(row: RequestRow) -> None:
+    """A step reused all it might, and needs no reason."""
+    assert (row.read_again, row.reason) == (0, None)
 
 
 def asked(*texts: str | Prompt, lora: float = 0.0) -> Steps:
@@ -132,7 +141,7 @@ def test_nothing_similar(run: Run) -> None:
     check(row, Cause.NOTHING_SIMILAR, "'1', shares 1 of the prompt's 401 tokens")
     assert row.read_again == 1
     similar = run(asked(HEAD + P.text, HEAD + Q.text), parallel=4)
-    assert (similar.read_again, similar.reason) == (0, None)
+    check_none(similar)
 
 
 def test_the_slot_keeps_enough(run: Run) -> None:
@@ -142,21 +151,21 @@ def test_the_slot_keeps_enough(run: Run) -> None:
     check(row, Cause.SLOT_KEEPS_ENOUGH, "'1' was in the prompt cache", "that of '2', 224 tokens")
     assert row.read_again == 581 - 181
     longer = run(asked(talk, HEAD + prose("title", 200).text, talk + "?"))
-    assert (longer.read_again, longer.reason) == (0, None)
+    check_none(longer)
 
 
 def test_a_pinned_slot_that_is_empty(run: Run) -> None:
     row = run(pinned((P, 0), (Q, 0), (P, 1)), parallel=2)
     check(row, Cause.PINNED, "'1' was in the prompt cache", "slot 1 was asked for, and empty")
     used = run(pinned((P, 0), (Q, 0), (P, 0)), parallel=2)
-    assert (used.read_again, used.reason) == (0, None)
+    check_none(used)
 
 
 def test_a_pinned_slot_that_is_another_one(run: Run) -> None:
     row = run(pinned((P, 0), (P, 1)), parallel=2, cache_ram=0)
     check(row, Cause.OTHER_SLOT, "in slot 0, and slot 1 was asked for")
     same = run(pinned((P, 0), (P, 0)), parallel=2, cache_ram=0)
-    assert (same.read_again, same.reason) == (0, None)
+    check_none(same)
 
 
 def test_similarity_is_off(run: Run) -> None:
@@ -170,7 +179,7 @@ def test_similarity_is_off(run: Run) -> None:
     row = run(steps(0), slot_prompt_similarity=0.0)
     check(row, Cause.SIMILARITY_OFF, "'1' was in the prompt cache", "nothing compared")
     unpinned = run(steps(None), slot_prompt_similarity=0.0)
-    assert (unpinned.read_again, unpinned.reason) == (0, None)
+    check_none(unpinned)
 
 
 def test_below_the_threshold_of_the_prompt_cache(run: Run) -> None:
@@ -178,7 +187,7 @@ def test_below_the_threshold_of_the_prompt_cache(run: Run) -> None:
     row = run(asked(P, Q, P.text[:80]))
     check(row, Cause.BELOW_THRESHOLD, "81 of its 404 tokens, f_keep 0.200 < 0.25")
     more = run(asked(P, Q, P.text[:120]))
-    assert (more.read_again, more.reason) == (0, None)
+    check_none(more)
 
 
 def test_another_entry_is_better_in_one_way(run: Run) -> None:
@@ -190,7 +199,7 @@ def test_another_entry_is_better_in_one_way(run: Run) -> None:
     check(row, Cause.BELOW_THRESHOLD, "'5' was in the prompt cache", "that of '3', 144 tokens, was")
     assert row.read_again == 401 - 141
     alone = run(asked(*(text for text in before if text is not short), prompt))
-    assert (alone.read_again, alone.reason) == (0, None)
+    check_none(alone)
 
 
 def test_an_entry_that_is_better_in_one_way_only(run: Run) -> None:
@@ -201,7 +210,7 @@ def test_an_entry_that_is_better_in_one_way_only(run: Run) -> None:
     row = run(asked(entry, in_slot, prompt))
     check(row, Cause.BELOW_THRESHOLD, "not both better than the slot's 0.45")
     smaller = run(asked(prompt[:270] + prose("entry", 250).text, in_slot, prompt))
-    assert (smaller.read_again, smaller.reason) == (0, None)
+    check_none(smaller)
 
 
 def test_discarded_for_adapters(run: Run) -> None:
@@ -222,7 +231,7 @@ def test_discarded_for_adapters(run: Run) -> None:
     )
     assert row.read_again == 400
     same = run(steps(0.5))
-    assert (same.read_again, same.reason) == (0, None)
+    check_none(same)
 
 
 def test_discarded_in_a_slot_that_had_no_adapters_yet(run: Run) -> None:
@@ -231,7 +240,7 @@ def test_discarded_in_a_slot_that_had_no_adapters_yet(run: Run) -> None:
         row, Cause.DISCARDED, "came from the prompt cache", "had had no request, and so no adapters"
     )
     apart = run(asked(P, Q, P, lora=0.5), parallel=4, kv_unified=False)
-    assert (apart.read_again, apart.reason) == (0, None)
+    check_none(apart)
 
 
 def test_no_checkpoint(other_benches: Callable[[str], Bench], tmp_path: Path) -> None:
@@ -246,7 +255,7 @@ def test_no_checkpoint(other_benches: Callable[[str], Bench], tmp_path: Path) ->
         s.ask("next turn", P.then(answer.text, "?"))
 
     append = run(appended)
-    assert (append.read_again, append.reason) == (0, None)
+    check_none(append)
 
 
 def test_no_checkpoint_of_what_was_restored(
@@ -277,7 +286,7 @@ def test_a_slot_file_has_no_checkpoints(
     row = run(steps(True), cache_ram=0)
     check(row, Cause.NO_CHECKPOINT, "'P' was in slot 0, and a slot file has no checkpoints")
     append = run(steps(False), cache_ram=0)
-    assert (append.read_again, append.reason) == (0, None)
+    check_none(append)
 
 
 def test_consumed_and_cleared(run: Run) -> None:
@@ -294,7 +303,7 @@ def test_consumed_and_cleared(run: Run) -> None:
     row = run(steps(1.0))
     check(row, Cause.CONSUMED, "'P' (404 tokens) was restored into slot 0 for 'other', and cleared")
     same = run(steps(0.5))
-    assert (same.read_again, same.reason) == (0, None)
+    check_none(same)
 
 
 def test_consumed(run: Run) -> None:
@@ -303,7 +312,7 @@ def test_consumed(run: Run) -> None:
     check(row, Cause.CONSUMED, "'1' (404 tokens) was restored into slot 0 for '3', which kept 201")
     assert row.read_again == 400 - 201
     far = run(asked(P, Q, P.text[:80] + R.text[:100], P))
-    assert (far.read_again, far.reason) == (0, None)
+    check_none(far)
 
 
 def test_evicted(run: Run) -> None:
@@ -314,7 +323,7 @@ def test_evicted(run: Run) -> None:
     by_itself = run(asked(P, *others[:4], P), cache_ram=1)
     check(by_itself, Cause.EVICTED, "'1' (404 tokens) was the oldest entry when '6' came")
     fewer = run(asked(P, *others[:3], P), cache_ram=1)
-    assert (fewer.read_again, fewer.reason) == (0, None)
+    check_none(fewer)
 
 
 def test_the_slot_was_taken(run: Run) -> None:
@@ -328,7 +337,7 @@ def test_the_slot_was_taken(run: Run) -> None:
         "f_keep 0.522",
     )
     half = run(asked(P, P.text[:190] + fork, P))
-    assert (half.read_again, half.reason) == (0, None)
+    check_none(half)
 
 
 def test_cleared_for_other_adapters(run: Run) -> None:
@@ -345,7 +354,7 @@ def test_cleared_for_other_adapters(run: Run) -> None:
         "went to '2', and was cleared for A at 0.5 instead of A at 1",
     )
     same = run(steps(1.0))
-    assert (same.read_again, same.reason) == (0, None)
+    check_none(same)
 
 
 def erase(client: Client, seconds: float) -> object:
@@ -363,7 +372,7 @@ def test_an_idle_slot_that_was_cleared(run: Run) -> None:
 
     check(run(steps(P)), Cause.CLEARED, "'1' (404 tokens), was cleared when 'erase' came")
     saved = run(steps(P, Q))
-    assert (saved.read_again, saved.reason) == (0, None)
+    check_none(saved)
 
 
 def test_a_slot_file_is_restored_over_a_state(run: Run) -> None:
@@ -380,7 +389,7 @@ def test_a_slot_file_is_restored_over_a_state(run: Run) -> None:
     fields: ConfigFields = {"parallel": 2, "kv_unified": False, "cache_ram": 64}
     check(run(steps(1), **fields), Cause.SLOT_TAKEN, "was given the slot file of 'restore'")
     other = run(steps(0), **fields)
-    assert (other.read_again, other.reason) == (0, None)
+    check_none(other)
 
 
 def test_a_request_that_wants_nothing_cached_takes_the_slot(run: Run) -> None:
@@ -423,7 +432,7 @@ def test_the_context_was_shifted(run: Run) -> None:
     row = run(steps(200), words=shifting, ctx_size=512)
     check(row, Cause.CONTEXT_SHIFTED, "'P' was in slot 0, and its beginning had been dropped")
     roomy = run(steps(50), words=shifting, ctx_size=512)
-    assert (roomy.read_again, roomy.reason) == (0, None)
+    check_none(roomy)
 
 
 def test_too_large_for_the_prompt_cache(run: Run) -> None:
@@ -431,7 +440,7 @@ def test_too_large_for_the_prompt_cache(run: Run) -> None:
     row = run(asked(prose("long", 2500), Q, prose("long", 2500)), cache_ram=1)
     check(row, Cause.NEVER_WRITTEN, "went to '2'", "exceeds cache size limit 1.000")
     shorter = run(asked(prose("long", 1500), Q, prose("long", 1500)), cache_ram=1)
-    assert (shorter.read_again, shorter.reason) == (0, None)
+    check_none(shorter)
 
 
 def test_a_request_that_is_no_completion_saves_nothing(run: Run) -> None:
@@ -449,7 +458,7 @@ def test_a_request_that_is_no_completion_saves_nothing(run: Run) -> None:
     row = run(steps(P), embeddings=True)
     check(row, Cause.NEVER_WRITTEN, "went to 'embed', which is no completion")
     saved = run(steps(P, Q), embeddings=True)
-    assert (saved.read_again, saved.reason) == (0, None)
+    check_none(saved)
 
 
 def test_a_slot_file_of_an_empty_slot(run: Run) -> None:
@@ -467,7 +476,7 @@ def test_a_slot_file_of_an_empty_slot(run: Run) -> None:
     row = run(steps(1), parallel=2, kv_unified=True)
     check(row, Cause.NEVER_WRITTEN, "slot file with the state of 'P' has 0 tokens")
     full = run(steps(0), parallel=2, kv_unified=True)
-    assert (full.read_again, full.reason) == (0, None)
+    check_none(full)
 
 
 def restore_nothing(client: Client, seconds: float) -> object:
@@ -492,7 +501,7 @@ def test_a_refused_slot_file(run: Run) -> None:
         "the slot file of 'restore', which was refused",
     )
     kept = run(steps(False), cache_ram=0)
-    assert (kept.read_again, kept.reason) == (0, None)
+    check_none(kept)
 
 
 def test_the_pool_is_full(run: Run) -> None:
@@ -512,7 +521,7 @@ def test_the_pool_is_full(run: Run) -> None:
         cache_ram=0,
         ctx_size=2048,
     )
-    assert (roomy.read_again, roomy.reason) == (0, None)
+    check_none(roomy)
 
 
 def test_the_server_slept(run: Run) -> None:
@@ -534,7 +543,7 @@ def test_the_server_slept(run: Run) -> None:
     sleeping = ("--sleep-idle-seconds", "1")
     check(run(steps(True), words=sleeping), Cause.SLEPT, "'P'")
     awake = run(steps(False), words=sleeping)
-    assert (awake.read_again, awake.reason) == (0, None)
+    check_none(awake)
 
 
 def test_not_asked_for(run: Run) -> None:
@@ -637,3 +646,50 @@ def test_taken_though_not_whole(run: Run) -> None:
     check(run(steps(empty_cells)), Cause.ACCEPTED)
     assert run(steps(Path.unlink)).reason is None
     check(run(steps(cut_last_byte)), Cause.ENDED, "GGML_ASSERT(nread <= state_size) failed")
+
+
+def test_resumed_at_a_checkpoint(other_benches: Callable[[str], Bench], tmp_path: Path) -> None:
+    """As `test_edited_message` shows it: a window that was restored loses a part of itself."""
+    run = runner(other_benches("gemma3"), tmp_path)
+    first = prose("message", 205).text + "#" * 40 + prose("1", 55).text
+    messages = [first, marked("message 2", 300), marked("message 3", 300)]
+
+    def steps(edited: int) -> Steps:
+        def asks(s: Scenario) -> None:
+            chats, said = [Prompt((messages[0],))], []
+            for turn, message in enumerate((*messages[1:], ""), 1):
+                said.append(s.ask(f"turn {turn}", chats[-1], slot=0).text)
+                chats.append(chats[-1].then(said[-1], message))
+            text = prose("edited", 300).text
+            s.ask("edited", chats[edited - 2].then(said[edited - 2], text), slot=0)
+
+        return asks
+
+    row = run(steps(2), route=Route.CHAT, checkpoint_min_step=0)
+    check(row, Cause.AT_CHECKPOINT, "slot 0 had the state of 'turn 3', resumed at its checkpoint")
+    last = run(steps(3), route=Route.CHAT, checkpoint_min_step=0)
+    assert last.failures == ()
+    check(last, Cause.NO_CHECKPOINT, "'turn 3' was in slot 0, and was resumed at its checkpoint")
+
+
+def test_refused(run: Run) -> None:
+    def steps(action: Callable[[Client, float], object]) -> Steps:
+        return lambda s: s.act("act", action)
+
+    check(run(steps(restore_nothing)), Cause.REFUSED, "HTTP 400")
+    assert run(steps(lambda client, seconds: client.slots(timeout=seconds))).reason is None
+
+
+def test_no_answer(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.server.process._STOP_SECONDS", 0.1)  # a stopped one ignores TERM
+
+    def steps(stopped: bool) -> Steps:
+        def asks(s: Scenario) -> None:
+            if stopped:
+                os.kill(s.server.pid, signal.SIGSTOP)
+            s.act("slots", lambda client, seconds: client.slots(timeout=seconds))
+
+        return asks
+
+    check(run(steps(True), seconds=0.5), Cause.NO_ANSWER, "did not answer within 0.5 s")
+    assert run(steps(False)).reason is None

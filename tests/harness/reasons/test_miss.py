@@ -213,6 +213,17 @@ def test_a_refused_slot_file_is_to_blame_once() -> None:
         assert found.cause == Cause.CLEARED
 
 
+def test_a_slot_file_that_never_came_to_its_slot_is_to_blame_for_nothing() -> None:
+    """A bad name, say: the next request empties the slot, as idle slots are."""
+    refused = RequestRow(step="restore", route="restore", slot_asked=0)
+    row, lines = ask("Q", LRU, slot=1)
+    lines.insert(2, "slot f: id 0 | task -1 | clearing prompt with 404 tokens")
+    last = ask("P again", LRU, possible=400, state="P")
+    found = reason(ask("P", LRU), (refused, []), (row, lines), last)
+    assert found is not None
+    assert found.cause == Cause.CLEARED
+
+
 def test_the_old_servers_last_words() -> None:
     """They are read before a restart begins anew."""
     restart = RequestRow(step="restart 1", route="restart")

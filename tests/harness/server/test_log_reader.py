@@ -220,6 +220,7 @@ def test_a_task_that_has_none_yet() -> None:
         slot("stop processing: something else"),
         srv("the prompt cache does something new"),
         srv(" - cache state: many"),
+        srv(" - cache token budget used up, removing newest entry"),
     ],
 )
 def test_an_unknown_line_of_slots_or_of_the_cache_is_one(line: str) -> None:
