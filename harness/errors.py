@@ -25,6 +25,10 @@ class UsageProblem(HarnessError):
     """What was asked for cannot be done: a bad option, binary, model or path (exit code 4)."""
 
 
+class BuildUnavailable(HarnessError):
+    """A build that was named does not build, or cannot be had (exit code 3)."""
+
+
 class NotTestable(HarnessError):
     """What a scenario needs is not given: the user's arguments, model or files say otherwise."""
 

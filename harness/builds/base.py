@@ -42,6 +42,8 @@ class Delivery:
     """Where the place is a witness of it: 40 hex digits if possible."""
     number: int | None = None
     """The same."""
+    also: tuple[Flavour, ...] = ()
+    """Flavours it has beside the one that was wanted."""
     flags: tuple[str, ...] = ()
     """What CMake was told."""
     compiler: str | None = None

@@ -1,0 +1,98 @@
+"""Other programs on the way to a build: git, pip, CMake. Logged, and gone when we are."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.builds.base import NotHere
+from harness.server.environment import SESSION_MARKER
+from harness.server.guard import Guard
+
+_OURS = {
+    "LC_ALL": "C",  # what they say is read
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "true",
+}
+# What a hook or another repository around us has set would decide which repository is meant.
+_NOT_THEIRS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a program ended, and what it said on stdout and stderr."""
+
+    returncode: int
+    text: str
+
+    @property
+    def last_line(self) -> str:
+        """The last thing it said; programs end with why they failed."""
+        lines = [line.strip() for line in self.text.splitlines() if line.strip()]
+        return lines[-1] if lines else f"no output, exit code {self.returncode}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runner:
+    """Runs programs, and writes what they say into `log` after their command lines."""
+
+    guard: Guard
+    log: Path
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    def run(
+        self, *command: str | Path, cwd: Path | None = None, seconds: float | None = None
+    ) -> Result:
+        """The whole output, once it has ended. Raises `NotHere` where it cannot be run or hangs."""
+        words = [str(word) for word in command]
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            log.write(f"$ {shlex.join(words)}\n".encode())
+            log.flush()
+            start = log.tell()
+            returncode = self._ended(self._started(words, cwd, log.fileno()), words[0], seconds)
+        with self.log.open("rb") as log:
+            log.seek(start)
+            return Result(returncode, log.read().decode(errors="replace"))
+
+    def _started(
+        self, words: Sequence[str], cwd: Path | None, output: int
+    ) -> subprocess.Popen[bytes]:
+        kept = {key: text for key, text in self.environ.items() if key not in _NOT_THEIRS}
+        try:
+            return subprocess.Popen(
+                words,
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=kept | _OURS | {SESSION_MARKER: self.guard.session},
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise NotHere(f"{words[0]} cannot be run: {error.strerror}", trouble=True) from None
+
+    def _ended(self, process: subprocess.Popen[bytes], name: str, seconds: float | None) -> int:
+        self.guard.add(process.pid)
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise NotHere(
+                f"{Path(name).name} gave no answer in {seconds:g} s", trouble=True
+            ) from None
+        finally:
+            if process.returncode is None:  # interrupted, too
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            self.guard.discard(process.pid)
+
+
+def installed(program: str, environ: Mapping[str, str] = os.environ) -> str | None:
+    """Where a program is that is on the PATH."""
+    return shutil.which(program, path=environ.get("PATH"))

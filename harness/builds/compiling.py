@@ -1,0 +1,72 @@
+"""What the output of CMake and of compilers says of a build that failed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from harness.builds.base import NotHere
+
+# The machine's fault, not the source's: nothing is known of whether it builds.
+_TROUBLE = (
+    (
+        re.compile(r": No space left on device"),
+        "the disk is full",
+        "XDG_CACHE_HOME names another place",
+    ),
+    (
+        re.compile(r"Killed signal terminated program|virtual memory exhausted"),
+        "a compiler ran out of memory",
+        "CMAKE_BUILD_PARALLEL_LEVEL=1 needs less",
+    ),
+    (
+        re.compile(r"No CMAKE_C(XX)?_COMPILER could be found|CMAKE_C(XX)?_COMPILER not set"),
+        "there is no C++ compiler",
+        "Debian, Ubuntu: apt-get install g++",
+    ),
+    (
+        re.compile(r"unable to find a build program"),
+        "there is no build program",
+        "Debian, Ubuntu: apt-get install ninja-build",
+    ),
+    (
+        re.compile(r"CUDA Toolkit not found|Failed to find nvcc|CMAKE_CUDA_COMPILER could be"),
+        "there is no CUDA toolkit",
+        "flavour cpu needs none",
+    ),
+    (
+        re.compile(r"Could NOT find Vulkan"),
+        "there is no Vulkan SDK",
+        "Debian, Ubuntu: apt-get install libvulkan-dev glslc",
+    ),
+)
+_COMPILER_ERROR = re.compile(r"^\S.*?:\d+(:\d+)?: (fatal )?error: .+|^\S+\(\d+\): error.*: .+")
+_LINK_ERROR = re.compile(r"undefined reference to .+|ld: .*(cannot find|error).*|^collect2: error")
+_CMAKE_ERROR = re.compile(r"^CMake Error(?: at (?P<where>\S+))?.*?:\s*(?P<text>.*)$")
+
+
+def trouble(output: str) -> NotHere | None:
+    """What about the machine made a build fail; None where it was the source."""
+    for pattern, reason, hint in _TROUBLE:
+        if pattern.search(output):
+            return NotHere(reason, hint=hint, trouble=True)
+    return None
+
+
+def first_error(output: str) -> str | None:
+    """The first error of a compiler, a linker or CMake, in one line."""
+    lines = [line.strip() for line in output.splitlines()]
+    for pattern in (_COMPILER_ERROR, _LINK_ERROR):
+        for line in lines:
+            if pattern.search(line):
+                return line
+    return next(_cmake_errors(lines), None)
+
+
+def _cmake_errors(lines: list[str]) -> Iterator[str]:
+    """CMake says where in one line, and what in the next one that is not empty."""
+    for number, line in enumerate(lines):
+        if match := _CMAKE_ERROR.match(line):
+            text = match["text"] or next(filter(None, lines[number + 1 :]), "")
+            where = f"{match['where']}: " if match["where"] else ""
+            yield f"CMake: {where}{text}"

@@ -1,0 +1,226 @@
+"""The way from a ref to a binary: the store, and then each place that may have it, in order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.builds.base import Delivery, DoesNotBuild, Flavour, NotHere, Rung, Wanted
+from harness.builds.ref import (
+    CommitRef,
+    MasterRef,
+    NumberRef,
+    PathRef,
+    PullRef,
+    Ref,
+    SdistRef,
+    WheelRef,
+)
+from harness.builds.steps import Steps
+from harness.builds.store import Entry, Facts, Store, same_commit
+from harness.builds.upstream import Upstream
+from harness.errors import BuildUnavailable, UsageProblem
+from harness.files import sha256_of
+from harness.server.capabilities import Capabilities, probe
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What one place had to say."""
+
+    rung: str
+    said: str
+    seconds: float
+    trouble: bool = False
+    """Whether it might have the build all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A binary that can be run."""
+
+    ref: Ref
+    path: Path
+    entry: Entry | None
+    """Where it is in the store; None for a path."""
+    attempts: tuple[Attempt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A build that does not build."""
+
+    ref: Ref
+    error: str
+    """The first error, in one line."""
+    log: Path
+    attempts: tuple[Attempt, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.ref} does not build: {self.error}"
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A build that nobody has, or that could not be fetched."""
+
+    ref: Ref
+    attempts: tuple[Attempt, ...] = ()
+    hint: str = ""
+
+    def __str__(self) -> str:
+        said = "; ".join(f"{attempt.rung}: {attempt.said}" for attempt in self.attempts)
+        return f"{self.ref} cannot be had: {said}"
+
+
+Outcome = Ready | Broken | Missing
+
+
+def ready(outcome: Outcome) -> Ready:
+    """A binary, or `BuildUnavailable` in one line."""
+    if isinstance(outcome, Broken):
+        raise BuildUnavailable(str(outcome), hint=f"log: {outcome.log}")
+    if isinstance(outcome, Missing):
+        raise BuildUnavailable(str(outcome), hint=outcome.hint)
+    return outcome
+
+
+@dataclass(slots=True, kw_only=True)
+class Ladder:
+    """Obtains builds into a store. `rungs` are tried in order."""
+
+    store: Store
+    rungs: Sequence[Rung]
+    upstream: Upstream
+    limit: int
+    """Bytes the store may have."""
+    session: str = "probe"
+    """That of the guard under which binaries are tried out."""
+    _attempts: list[Attempt] = field(default_factory=list)
+    _hint: str = ""
+
+    def obtain(self, ref: Ref, flavour: Flavour, steps: Steps) -> Outcome:
+        """What came of it; also that it does not build, or is not to be had, is a value.
+
+        Raises `UsageProblem` for what is ambiguous or no llama-server, `HarnessError` where the
+        store cannot be written.
+        """
+        if isinstance(ref, PathRef):
+            return Ready(ref, ref.path, None)
+        self._attempts, self._hint = [], ""
+        try:
+            wanted = self._wanted(ref, flavour, steps)
+        except NotHere as refusal:
+            self._note("source", refusal, time.monotonic())
+            return Missing(ref, tuple(self._attempts), self._hint)
+        only = _only(ref)
+        name = f"{wanted.commit or f'b{wanted.number}'}-{flavour}"
+        with self.store.lock(name, f"another process is obtaining {ref}; waiting for it"):
+            if entry := self.store.find(wanted, rung=only):
+                return Ready(ref, entry.binary, entry)
+            return self._climbed(wanted, only, steps)
+
+    def _wanted(self, ref: Ref, flavour: Flavour, steps: Steps) -> Wanted:
+        """What a ref stands for; the repository is asked where only it can tell."""
+        if isinstance(ref, NumberRef | WheelRef | SdistRef):
+            return Wanted(ref=ref, flavour=flavour, number=ref.number)
+        if isinstance(ref, CommitRef | PullRef) and ref.commit is not None:
+            # Perhaps it is in the store, or a wheel: then nobody needs to be asked.
+            short = Wanted(ref=ref, flavour=flavour, commit=ref.commit)
+            if self.store.find(short) is not None:
+                return short
+        assert isinstance(ref, CommitRef | PullRef | MasterRef)
+        try:
+            commit = self.upstream.resolve(ref, steps)
+        except NotHere as refusal:
+            if isinstance(ref, CommitRef):
+                steps.say(f"source: {refusal.reason}")
+                return Wanted(ref=ref, flavour=flavour, commit=ref.commit)
+            raise
+        return Wanted(ref=ref, flavour=flavour, commit=commit.name, number=commit.number)
+
+    def _climbed(self, wanted: Wanted, only: str | None, steps: Steps) -> Outcome:
+        for rung in self.rungs:
+            if only is not None and rung.name != only:
+                continue
+            start = time.monotonic()
+            try:
+                entry = self._delivered(rung, wanted, steps, start)
+            except NotHere as refusal:
+                self._note(rung.name, refusal, start)
+                steps.say(f"{rung.name}: {refusal.reason}")
+            except DoesNotBuild as failure:
+                return Broken(wanted.ref, failure.error, failure.log, tuple(self._attempts))
+            else:
+                self.store.prune(self.limit)
+                steps.say(f"{rung.name}: {entry.facts.title}, {entry.facts.seconds:.0f} s")
+                return Ready(wanted.ref, entry.binary, entry, tuple(self._attempts))
+        return Missing(wanted.ref, tuple(self._attempts), self._hint)
+
+    def _delivered(self, rung: Rung, wanted: Wanted, steps: Steps, start: float) -> Entry:
+        with self.store.filling() as directory:
+            delivery = rung.deliver(wanted, directory, steps)
+            binary = directory / delivery.binary
+            try:
+                capabilities = probe(binary, self.session)
+            except UsageProblem as problem:  # a C library that is too old, say
+                raise NotHere(
+                    f"what it has cannot be used here: {problem.message}", hint=problem.hint
+                ) from None
+            commit = _commit(delivery, capabilities, wanted)
+            facts = Facts(
+                commit=commit,
+                number=_number(delivery, capabilities, wanted),
+                flavours=tuple(sorted({wanted.flavour, *delivery.also})),
+                rung=rung.name,
+                source=delivery.source,
+                binary=str(delivery.binary),
+                sha256=sha256_of(binary),
+                files=_files(directory),
+                version=capabilities.version,
+                flags=delivery.flags,
+                compiler=delivery.compiler,
+                archive_sha256=delivery.archive_sha256,
+                seconds=round(time.monotonic() - start, 1),
+                added=time.time(),
+            )
+            return self.store.add(directory, facts)
+
+    def _note(self, rung: str, refusal: NotHere, start: float) -> None:
+        seconds = round(time.monotonic() - start, 1)
+        self._attempts.append(Attempt(rung, refusal.reason, seconds, refusal.trouble))
+        self._hint = self._hint or refusal.hint
+
+
+def _only(ref: Ref) -> str | None:
+    """The rung a ref names, where it does."""
+    if isinstance(ref, WheelRef):
+        return "wheel"
+    return "sdist" if isinstance(ref, SdistRef) else None
+
+
+def _commit(delivery: Delivery, capabilities: Capabilities, wanted: Wanted) -> str | None:
+    """What all witnesses agree on, with as many digits as one has; `NotHere` where they do not."""
+    said = [delivery.commit, capabilities.commit, wanted.commit]
+    known = sorted(filter(None, said), key=len)
+    for commit in known:
+        if not same_commit(commit, known[-1]):
+            raise NotHere(f"what it has is commit {commit}, not {known[-1]}")
+    # What was asked for is no witness.
+    witnesses = sorted(filter(None, said[:2]), key=len)
+    return known[-1] if witnesses else None
+
+
+def _number(delivery: Delivery, capabilities: Capabilities, wanted: Wanted) -> int | None:
+    said = {delivery.number, capabilities.build_number, wanted.number} - {None}
+    if len(said) > 1:
+        names = " and ".join(f"b{number}" for number in sorted(filter(None, said)))
+        raise NotHere(f"what it has is said to be {names}")
+    return next(iter(said), None) if delivery.number or capabilities.build_number else None
+
+
+def _files(directory: Path) -> dict[str, int]:
+    files = (path for path in directory.rglob("*") if path.is_file())
+    return {str(path.relative_to(directory)): path.stat().st_size for path in files}

@@ -1,0 +1,88 @@
+"""Packages from the index that the user's own pip is configured for."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.builds.base import NotHere
+from harness.builds.command import Result, Runner
+from harness.builds.steps import Steps
+from harness.builds.store import Store
+
+# What the package of upstream's sources needs before it says its name.
+_TO_READ_SDISTS = ("setuptools", "setuptools-scm", "wheel", "cmake")
+# Another release of pip is no better at this, and asking takes time.
+_QUIETLY = ("--disable-pip-version-check", "--no-input", "--retries", "1", "--timeout", "20")
+_OTHERS = re.compile(r"\(from versions: (?!none\))")
+_DISK_FULL = "No space left on device"
+
+
+@dataclass(frozen=True, slots=True)
+class Pip:
+    """A pip in an environment of its own: the harness may run where there is none."""
+
+    store: Store
+    runner: Runner
+
+    @property
+    def _home(self) -> Path:
+        return self.store.root / "pip"
+
+    def fetch(self, package: str, version: str, *, sdist: bool, into: Path, steps: Steps) -> Path:
+        """Downloads one file of a package and checks it as pip does; its path.
+
+        Raises `NotHere` where the index has no such version, or cannot be reached.
+        """
+        python = self._python(steps)
+        kind = ("--no-binary=:all:", "--no-build-isolation") if sdist else ("--only-binary=:all:",)
+        wanted = f"{package}=={version}"
+        with steps.step(f"fetching {package} {version}", log=self.runner.log):
+            result = self.runner.run(
+                *(python, "-m", "pip", "download", *_QUIETLY, "--no-deps"),
+                *kind,
+                *("--dest", into, wanted),
+            )
+        files = list(into.iterdir())
+        if result.returncode == 0 and len(files) == 1:
+            return files[0]
+        raise _refusal(result, f"{package} {version}")
+
+    def _python(self, steps: Steps) -> Path:
+        """The interpreter of that environment, which is made now unless it is there whole."""
+        python, whole = self._home / "bin" / "python", self._home / "whole"
+        with self.store.lock("pip", "another process is setting up pip; waiting for it"):
+            if whole.exists() and self.runner.run(python, "--version").returncode == 0:
+                return python
+            shutil.rmtree(self._home, ignore_errors=True)
+            with steps.step("setting up pip", log=self.runner.log):
+                made = self.runner.run(sys.executable, "-m", "venv", self._home)
+                if made.returncode != 0:
+                    raise NotHere(
+                        "python -m venv fails",
+                        hint="Debian, Ubuntu: apt-get install python3-venv",
+                        trouble=True,
+                    )
+                self._install(python, _TO_READ_SDISTS)
+            whole.touch()
+        return python
+
+    def _install(self, python: Path, packages: Sequence[str]) -> None:
+        result = self.runner.run(python, "-m", "pip", "install", *_QUIETLY, *packages)
+        if result.returncode != 0:
+            raise _refusal(result, ", ".join(packages))
+
+
+def _refusal(result: Result, what: str) -> NotHere:
+    """Why pip did not deliver. Where it knows of no version at all, the index is what failed."""
+    if _DISK_FULL in result.text:
+        return NotHere("the disk is full", hint="XDG_CACHE_HOME names another", trouble=True)
+    if _OTHERS.search(result.text):
+        return NotHere(f"no {what}")
+    if "No matching distribution" in result.text:
+        return NotHere(f"no {what}: the package index has none, or cannot be reached", trouble=True)
+    return NotHere(f"pip: {result.last_line}", trouble=True)

@@ -1,0 +1,336 @@
+"""Builds that were obtained once: a directory each, whole or not there, found again by commit."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import platformdirs
+from filelock import FileLock, Timeout
+
+from harness.builds.base import Wanted
+from harness.builds.steps import Steps
+from harness.errors import HarnessError, UsageProblem
+from harness.files import sha256_of
+
+SCHEMA = 1
+_FACTS = "build.json"
+_RECENT_SECONDS = 3600.0
+"""What was used within this time is not evicted: its path may have been printed just now."""
+LIMIT_VARIABLE = "LLAMA_HARNESS_STORE_GIB"
+_DEFAULT_LIMIT_GIB = 20.0
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of a build in the store; `build.json` of its directory, written last."""
+
+    schema: int = SCHEMA
+    commit: str | None
+    number: int | None
+    """Where the place it came from, or the binary, is a witness of it."""
+    flavours: tuple[str, ...]
+    rung: str
+    source: str
+    binary: str
+    """Relative to the directory."""
+    sha256: str
+    """Of the binary."""
+    files: dict[str, int]
+    """Every file's size in bytes."""
+    version: str
+    """What `--version` prints."""
+    flags: tuple[str, ...] = ()
+    compiler: str | None = None
+    archive_sha256: str | None = None
+    seconds: float = 0.0
+    """What it took to obtain."""
+    added: float = 0.0
+    """Seconds since the epoch."""
+
+    @property
+    def title(self) -> str:
+        """`b10434 7e4c0a9`, or as much of it as is known."""
+        names = (f"b{self.number}" if self.number else "", (self.commit or "")[:12])
+        return " ".join(filter(None, names)) or f"sha256 {self.sha256[:12]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A build in the store."""
+
+    directory: Path
+    facts: Facts
+
+    @property
+    def binary(self) -> Path:
+        """Its llama-server."""
+        return self.directory / self.facts.binary
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(self.facts.files.values())
+
+    @property
+    def used(self) -> float:
+        """When somebody last asked for it, in seconds since the epoch."""
+        with suppress(OSError):
+            return self._used_file.stat().st_mtime
+        return self.facts.added
+
+    @property
+    def _used_file(self) -> Path:
+        return self.directory / _FACTS
+
+    def touch(self) -> None:
+        """It is used now; a store that others own cannot be told, and need not."""
+        with suppress(OSError):
+            os.utime(self._used_file)
+
+    def is_whole(self) -> bool:
+        """Whether every file is there in its size, and the binary is the one it was."""
+        try:
+            sizes = {name: (self.directory / name).stat().st_size for name in self.facts.files}
+            return sizes == self.facts.files and sha256_of(self.binary) == self.facts.sha256
+        except OSError:
+            return False
+
+
+def home() -> Path:
+    """Where builds, sources and downloads are kept, in the user's cache directory."""
+    return platformdirs.user_cache_path("llama-cache-harness") / "builds"
+
+
+def limit_bytes(environ: Mapping[str, str]) -> int:
+    """How large the store may grow. Raises `UsageProblem` where the variable is no number."""
+    said = environ.get(LIMIT_VARIABLE, "")
+    try:
+        gib = float(said) if said else _DEFAULT_LIMIT_GIB
+    except ValueError:
+        gib = -1.0
+    if not 0 <= gib < 1e6:
+        raise UsageProblem(f"{LIMIT_VARIABLE}={said} is no number of GiB")
+    return int(gib * GIB)
+
+
+class Store:
+    """Whole builds below a directory. Several processes may use one at once."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = root or home()
+        self._kept = ExitStack()
+        """Leases of this process, to its end."""
+
+    @property
+    def _builds(self) -> Path:
+        return self.root / "store"
+
+    @property
+    def _filling(self) -> Path:
+        return self.root / "filling"
+
+    def entries(self) -> list[Entry]:
+        """All that are whole by their facts, the one used last first."""
+        if not self._builds.is_dir():
+            return []
+        found = (_entry(directory) for directory in self._builds.iterdir())
+        return sorted(filter(None, found), key=lambda entry: -entry.used)
+
+    def find(self, wanted: Wanted, rung: str | None = None) -> Entry | None:
+        """A build that is what is wanted, from any rung or a given one; damaged ones are removed.
+
+        Raises `UsageProblem` where a short commit may be one of several.
+        """
+        found = [
+            entry
+            for entry in self.entries()
+            if (rung is None or entry.facts.rung == rung) and _is(entry.facts, wanted)
+        ]
+        commits = {entry.facts.commit for entry in found}
+        if wanted.commit is not None and len(commits) > 1:
+            names = ", ".join(sorted(str(commit) for commit in commits))
+            raise UsageProblem(f"{wanted.ref} is ambiguous: {names}", hint="give more digits")
+        for entry in found:
+            if not entry.is_whole():
+                self._remove(entry)
+            elif self._lease(entry):
+                entry.touch()
+                return entry
+        return None
+
+    @contextmanager
+    def filling(self) -> Iterator[Path]:
+        """A directory to put a build into, on the disk of the store; gone in the end.
+
+        What others left behind who were killed is swept away.
+        """
+        try:
+            self._sweep()
+            with self._own_directory() as directory:
+                yield directory
+        except OSError as error:
+            raise unwritable(self.root, error) from None
+
+    @contextmanager
+    def lock(self, name: str, waiting: str = "") -> Iterator[None]:
+        """One process at a time does what has this name; `waiting` is told on having to wait."""
+        directory = self.root / "locks"
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(self.root, error) from None
+        lock = FileLock(directory / f"{name}.lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            Steps(name).say(waiting or "another process is at it; waiting")
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def add(self, directory: Path, facts: Facts) -> Entry:
+        """Takes over a filled directory as one: others see all of it or nothing."""
+        try:
+            text = json.dumps(msgspec.to_builtins(facts), indent=2)
+            with (directory / _FACTS).open("w") as file:
+                file.write(text + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            self._builds.mkdir(parents=True, exist_ok=True)
+            place = self._builds / _name(facts)
+            theirs = _entry(place)
+            if theirs is not None and theirs.is_whole() and self._lease(theirs):
+                return theirs  # somebody came the same way by another name
+            if place.exists():  # damaged, or not readable by this version
+                self._throw_away(place)
+            directory.rename(place)
+        except OSError as error:
+            raise unwritable(self.root, error) from None
+        entry = Entry(place, facts)
+        self._lease(entry)
+        return entry
+
+    def prune(self, limit: int, *, recent: float = _RECENT_SECONDS) -> list[Entry]:
+        """Removes what was not used for longest until the rest is within `limit` bytes.
+
+        What is in use, or was used within `recent` seconds, stays. What was removed.
+        """
+        entries = self.entries()
+        size, now = sum(entry.size for entry in entries), time.time()
+        removed = []
+        for entry in reversed(entries):
+            if size <= limit:
+                break
+            if now - entry.used >= recent and self._remove(entry):
+                removed.append(entry)
+                size -= entry.size
+        return removed
+
+    def _lease(self, entry: Entry) -> bool:
+        """Holds a build for this process; False where it has just been removed."""
+        try:
+            file = self._kept.enter_context((entry.directory / _FACTS).open("rb"))
+        except OSError:
+            return False
+        fcntl.flock(file, fcntl.LOCK_SH)
+        return (entry.directory / _FACTS).exists()
+
+    def _remove(self, entry: Entry) -> bool:
+        """Removes a build unless somebody holds it."""
+        try:
+            with (entry.directory / _FACTS).open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._throw_away(entry.directory)
+        except OSError:
+            return False
+        return True
+
+    def _throw_away(self, directory: Path) -> None:
+        """Out of sight as one, then removed: a kill meanwhile leaves nothing half."""
+        with self._own_directory() as beside:
+            directory.rename(beside / directory.name)
+
+    @contextmanager
+    def _own_directory(self) -> Iterator[Path]:
+        """A directory beside the builds that nobody sweeps away while we live."""
+        self._filling.mkdir(parents=True, exist_ok=True)
+        directory = self._filling / uuid.uuid4().hex
+        lock = Path(f"{directory}.lock")
+        with FileLock(lock):
+            directory.mkdir()
+            try:
+                yield directory
+            finally:
+                shutil.rmtree(directory, ignore_errors=True)
+                lock.unlink(missing_ok=True)
+
+    def _sweep(self) -> None:
+        """Removes what was being filled by a process that is gone."""
+        if not self._filling.is_dir():
+            return
+        for directory in self._filling.iterdir():
+            if not directory.is_dir():
+                continue
+            lock = FileLock(f"{directory}.lock")
+            with suppress(Timeout), lock.acquire(timeout=0):
+                shutil.rmtree(directory, ignore_errors=True)
+                Path(f"{directory}.lock").unlink(missing_ok=True)
+
+
+def unwritable(root: Path, error: OSError) -> HarnessError:
+    """What is said where builds cannot be kept."""
+    if error.errno == errno.ENOSPC:
+        return HarnessError(
+            f"the disk of {root} is full",
+            hint="llama-harness builds prune makes room; XDG_CACHE_HOME names another place",
+        )
+    return UsageProblem(
+        f"builds cannot be kept in {root}: {error.strerror}",
+        hint="XDG_CACHE_HOME names another place",
+    )
+
+
+def _entry(directory: Path) -> Entry | None:
+    """A directory's build; None where it has no facts that this version can read."""
+    try:
+        data: Any = json.loads((directory / _FACTS).read_text())
+        facts = msgspec.convert(data, Facts)
+    except (OSError, ValueError, msgspec.ValidationError):
+        return None
+    return Entry(directory, facts) if facts.schema == SCHEMA else None
+
+
+def _name(facts: Facts) -> str:
+    """A directory's name: what it is, for which flavours, and where it came from."""
+    number = f"b{facts.number}" if facts.number else f"sha256-{facts.sha256[:12]}"
+    who = facts.commit[:12] if facts.commit else number
+    return f"{who}-{'+'.join(facts.flavours)}-{facts.rung}"
+
+
+def _is(facts: Facts, wanted: Wanted) -> bool:
+    """Whether a build is the one that is wanted; a commit is a better name than a number."""
+    if wanted.flavour not in facts.flavours:
+        return False
+    if wanted.commit is not None and facts.commit is not None:
+        return same_commit(wanted.commit, facts.commit)
+    return wanted.number is not None and wanted.number == facts.number
+
+
+def same_commit(one: str, other: str) -> bool:
+    """Whether two commits are the same, either of which may be short."""
+    return one.startswith(other) or other.startswith(one)

@@ -1,0 +1,201 @@
+"""Upstream's repository: a mirror of its history, from which commits are told and checked out."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.builds.base import NotHere
+from harness.builds.command import Result, Runner, installed
+from harness.builds.ref import MASTER, CommitRef, MasterRef, NumberRef, PullRef, Ref
+from harness.builds.steps import Steps
+from harness.builds.store import Store
+from harness.errors import UsageProblem
+from harness.models.hub_file import without_credentials
+
+UPSTREAM_VARIABLE = "LLAMA_HARNESS_UPSTREAM"
+UPSTREAM = "https://github.com/ggml-org/llama.cpp"
+_ANSWER_SECONDS = 30.0
+"""How long a repository may take to say what it has."""
+_WHOLE = 40
+_NAME = re.compile(r"^[0-9a-f]{40}$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit of upstream's."""
+
+    name: str
+    """40 hex digits."""
+    number: int | None
+    """Upstream's build number: how many commits its main branch has up to this one."""
+
+
+class Upstream:
+    """A bare mirror without file contents, which come when a commit is checked out.
+
+    Raises `NotHere` where it cannot be reached or has no such thing, `UsageProblem` for what is
+    ambiguous.
+    """
+
+    def __init__(self, store: Store, runner: Runner, environ: Mapping[str, str]) -> None:
+        self.url = environ.get(UPSTREAM_VARIABLE) or UPSTREAM
+        self._store, self._runner = store, runner
+        self._mirror = store.root / "mirror.git"
+        self._asked = False
+        """Whether it has answered since this was made."""
+
+    @property
+    def shown(self) -> str:
+        """Its address as it may be shown."""
+        return without_credentials(self.url)
+
+    def resolve(self, ref: Ref, steps: Steps) -> Commit:
+        """The commit that a ref stands for now."""
+        with self._ours():
+            if isinstance(ref, NumberRef):
+                name = self._tag(ref.number, steps)
+            elif isinstance(ref, PullRef):
+                name = self._pull(ref, steps)
+            elif isinstance(ref, MasterRef):
+                name = self._master(ref, steps)
+            elif isinstance(ref, CommitRef):
+                name = self._commit(ref.commit, steps) or self._asked_for(ref.commit, steps)
+            else:
+                raise NotHere(f"{ref} is no commit")
+            return Commit(name, ref.number if isinstance(ref, NumberRef) else self._number(name))
+
+    def check_out(self, commit: str, tree: Path, steps: Steps) -> None:
+        """Puts the files of a commit where there is nothing yet."""
+        with self._ours(), steps.step(f"checking out {commit[:12]}"):
+            self._git("worktree", "prune")
+            # The contents are fetched now.
+            self._must("worktree", "add", "--force", "--detach", tree, commit)
+
+    def _tag(self, number: int, steps: Steps) -> str:
+        tag = f"refs/tags/b{number}"
+        known = self._parsed(tag) or (
+            self._parsed(tag) if self._fetch(f"+{tag}:{tag}", steps=steps) else None
+        )
+        if known is None:
+            raise NotHere(f"{self.shown} has no tag b{number}")
+        return known
+
+    def _pull(self, ref: PullRef, steps: Steps) -> str:
+        head = f"refs/pull/{ref.number}/head"
+        if ref.commit is not None and (known := self._commit(ref.commit, steps, fetch=False)):
+            return known
+        if not self._fetch(f"+{head}:{head}", steps=steps):
+            raise NotHere(f"{self.shown} has no pull request {ref.number}")
+        if ref.commit is None:
+            return self._must("rev-parse", "--verify", f"{head}^{{commit}}").last_line
+        return self._commit(ref.commit, steps, fetch=False) or self._asked_for(ref.commit, steps)
+
+    def _master(self, ref: MasterRef, steps: Steps) -> str:
+        branch = f"refs/heads/{MASTER}"
+        self._fetch(f"+{branch}:{branch}", steps=steps)
+        name = self._parsed(f"{branch}~{ref.back}")
+        if name is None:
+            raise UsageProblem(f"{ref} is before the beginning of {MASTER}")
+        return name
+
+    def _commit(self, short: str, steps: Steps, *, fetch: bool = True) -> str | None:
+        """The only commit in the mirror that begins so; None where there is none."""
+        found = self._beginning(short)
+        if not found and fetch:
+            branch = f"refs/heads/{MASTER}"
+            self._fetch(f"+{branch}:{branch}", steps=steps)
+            found = self._beginning(short)
+        if len(found) > 1:
+            raise UsageProblem(
+                f"{short} is ambiguous: {', '.join(name[:12] for name in found)}",
+                hint="give more digits",
+            )
+        return found[0] if found else None
+
+    def _asked_for(self, commit: str, steps: Steps) -> str:
+        """A commit that is on no branch any more, or on another's: it has to be named in full."""
+        if len(commit) == _WHOLE and self._fetch(commit, steps=steps):
+            return commit
+        hint = "" if len(commit) == _WHOLE else "all 40 digits find it beside the main branch, too"
+        raise NotHere(f"{self.shown} has no commit {commit}", hint=hint)
+
+    def _beginning(self, short: str) -> list[str]:
+        """All commits in the mirror that begin so; there may be other things that do."""
+        named = _NAME.findall(self._git("rev-parse", f"--disambiguate={short}").text)
+        return [name for name in named if self._parsed(name) == name]
+
+    def _parsed(self, name: str) -> str | None:
+        result = self._git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+        return result.last_line if result.returncode == 0 else None
+
+    def _number(self, commit: str) -> int | None:
+        """Only commits of the main branch have one."""
+        branch = f"refs/heads/{MASTER}"
+        if self._git("merge-base", "--is-ancestor", commit, branch).returncode != 0:
+            return None
+        return int(self._must("rev-list", "--count", commit).last_line)
+
+    def _fetch(self, refspec: str, *, steps: Steps) -> bool:
+        """Fetches a ref into the mirror; False where there is none."""
+        self._check_answers()
+        with steps.step(f"fetching {refspec.partition(':')[0].lstrip('+')} from {self.shown}"):
+            result = self._git("fetch", "--no-tags", "--filter=blob:none", "origin", refspec)
+        if result.returncode == 0:
+            return True
+        if "couldn't find remote ref" in result.text or "not our ref" in result.text:
+            return False
+        raise NotHere(f"git fetch: {without_credentials(result.last_line)}", trouble=True)
+
+    def _check_answers(self) -> None:
+        """A fetch may take minutes; whether anybody is there shows at once."""
+        if self._asked:
+            return
+        result = self._git("ls-remote", "--heads", self.url, MASTER, seconds=_ANSWER_SECONDS)
+        if result.returncode != 0:
+            raise NotHere(
+                f"{self.shown} cannot be reached: {without_credentials(result.last_line)}",
+                hint=f"{UPSTREAM_VARIABLE} names another repository",
+                trouble=True,
+            )
+        self._asked = True
+
+    @contextmanager
+    def _ours(self) -> Iterator[None]:
+        """Nobody else uses the mirror meanwhile, which is there."""
+        if installed("git", self._runner.environ) is None:
+            raise NotHere("there is no git", hint="Debian, Ubuntu: apt-get install git")
+        with self._store.lock("mirror", "another process is fetching; waiting for it"):
+            self._prepare()
+            yield
+
+    def _prepare(self) -> None:
+        """Makes the mirror, or what a killed git has left of it whole again."""
+        configured = self._runner.run("git", "-C", self._mirror, "config", "remote.origin.url")
+        if configured.returncode == 0:
+            for left in (*self._mirror.glob("*.lock"), *self._mirror.glob("refs/**/*.lock")):
+                left.unlink(missing_ok=True)
+            self._must("config", "remote.origin.url", self.url)
+            return
+        shutil.rmtree(self._mirror, ignore_errors=True)
+        beside = self._mirror.with_suffix(".new")
+        shutil.rmtree(beside, ignore_errors=True)
+        made = self._runner.run("git", "init", "--quiet", "--bare", beside)
+        if made.returncode != 0:
+            raise NotHere(f"git init: {made.last_line}", trouble=True)
+        self._runner.run("git", "-C", beside, "remote", "add", "origin", self.url)
+        beside.rename(self._mirror)
+
+    def _git(self, *words: str | Path, seconds: float | None = None) -> Result:
+        return self._runner.run("git", "-C", self._mirror, *words, seconds=seconds)
+
+    def _must(self, *words: str | Path) -> Result:
+        result = self._git(*words)
+        if result.returncode != 0:
+            line = without_credentials(result.last_line)
+            raise NotHere(f"git {words[0]}: {line}", trouble=True)
+        return result

