@@ -60,6 +60,11 @@ class Prompt:
         return replace(self, system=system)
 
 
+# Those of the article that this harness goes back to; each is followed by "And then" there.
+GLASS = Prompt(("Look in thy glass and tell the face thou viewest. " * 15,))
+FOX = Prompt(("The quick brown fox jumps over the lazy dog. " * 15,))
+
+
 def prose(name: str, characters: int) -> Prompt:
     """A text of words in small letters, the same for the same `name`, unlike any other's.
 

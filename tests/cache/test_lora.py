@@ -13,15 +13,12 @@ import pytest
 
 from harness.expect import Claim
 from harness.loaded import NO_FIELD, Lora
-from harness.prompts import Prompt, prose
+from harness.prompts import FOX, GLASS, prose
 from tests.cache.conftest import Start
 
 P = prose("P", 400)
 Q = prose("Q", 400)
 TAIL = " and then?"
-
-GLASS = Prompt(("Look in thy glass and tell the face thou viewest. " * 15,))
-FOX = Prompt(("The quick brown fox jumps over the lazy dog. " * 15,))
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.0], ids=["wide1", "wide0"])

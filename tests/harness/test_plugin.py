@@ -18,7 +18,7 @@ import pytest
 from harness.builds.build import Build
 from harness.cause import Cause
 from harness.models.synthetic.store import generated
-from tests.cache.test_lora import FOX, GLASS
+from harness.prompts import FOX, GLASS
 
 ROOT = Path(__file__).parents[2]
 NP1 = "np1-kvu-completion"

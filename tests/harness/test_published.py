@@ -15,7 +15,7 @@ import pytest
 from harness.builds.build import Build
 from harness.models.published import PUBLISHED
 from harness.models.synthetic.store import generated
-from tests.cache.test_lora import FOX, GLASS
+from harness.prompts import FOX, GLASS
 from tests.harness.fake_http import Answer, Asked, FakeServer
 from tests.harness.fake_hub import FakeHub, sha256
 from tests.harness.test_plugin import NP1, WORKERS, suite

@@ -199,6 +199,11 @@ def _similar_slots(line: CommandLine) -> CommandLine:
     return line.without("--slot-prompt-similarity")
 
 
+def _no_slot_is_similar(line: CommandLine) -> CommandLine:
+    """Then a slot that is asked for is neither saved nor looked up for."""
+    return line.replaced("--slot-prompt-similarity", "0")
+
+
 def _no_prompt_cache(line: CommandLine) -> CommandLine:
     return line.replaced("--cache-ram", "0")
 
@@ -236,6 +241,7 @@ FAULTS: Mapping[str, Fault] = {
     "rewrites_text": Fault(reply=_other_text),
     "erases_between_turns": Fault(command_line=_slot_files, after=_erase_every_slot),
     "no_prompt_cache": Fault(command_line=_no_prompt_cache),
+    "pins_past_the_cache": Fault(command_line=_no_slot_is_similar),
     "carries_state_over": Fault(command_line=_slot_files, before=_bring_the_last_state),
     "ignores_adapters_in_cache": Fault(one_server=True),
     "moves_states": Fault(moves_states=True),
@@ -264,6 +270,6 @@ FAULTS: Mapping[str, Fault] = {
 }
 """Every fault by its name.
 
-`ignores_adapters_in_cache`, `looks_in_the_slot_only`, `embeds_in_the_slot` and `moves_states` are
-the real server's own behaviour.
+`ignores_adapters_in_cache`, `looks_in_the_slot_only`, `embeds_in_the_slot`, `moves_states` and
+`pins_past_the_cache` are the real server's own behaviour.
 """

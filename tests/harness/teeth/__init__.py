@@ -6,12 +6,14 @@ from tests.harness.teeth import (
     checkpoints,
     lora,
     probes,
+    slot_choice,
     slot_files,
 )
 
 FAMILIES = (
     lora.FAMILY,
     probes.FAMILY,
+    slot_choice.FAMILY,
     slot_files.FAMILY,
     accounting.FAMILY,
     checkpoints.FAMILY,
