@@ -10,7 +10,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,12 +127,20 @@ def limit_bytes(environ: Mapping[str, str]) -> int:
 
 
 class Store:
-    """Whole builds below a directory. Several processes may use one at once."""
+    """Whole builds below a directory. Several processes may use one at once.
+
+    What was found or added is not removed by anybody until `close`, or the end of this process.
+    """
 
     def __init__(self, root: Path | None = None) -> None:
         self.root = root or home()
-        self._kept = ExitStack()
-        """Leases of this process, to its end."""
+        self._leases: list[int] = []
+        """Open files with a shared lock."""
+
+    def close(self) -> None:
+        """Builds may be removed from now on. Safe to call again."""
+        while self._leases:
+            os.close(self._leases.pop())
 
     @property
     def _builds(self) -> Path:
@@ -244,9 +252,10 @@ class Store:
     def _lease(self, entry: Entry) -> bool:
         """Holds a build for this process; False where it has just been removed."""
         try:
-            file = self._kept.enter_context((entry.directory / _FACTS).open("rb"))
+            file = os.open(entry.directory / _FACTS, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return False
+        self._leases.append(file)
         fcntl.flock(file, fcntl.LOCK_SH)
         return (entry.directory / _FACTS).exists()
 

@@ -97,7 +97,8 @@ class Upstream:
 
     def _master(self, ref: MasterRef, steps: Steps) -> str:
         branch = f"refs/heads/{MASTER}"
-        self._fetch(f"+{branch}:{branch}", steps=steps)
+        if not self._fetch(f"+{branch}:{branch}", steps=steps):
+            raise NotHere(f"{self.shown} has no branch {MASTER}")
         name = self._parsed(f"{branch}~{ref.back}")
         if name is None:
             raise UsageProblem(f"{ref} is before the beginning of {MASTER}")

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from harness.builds.base import NotHere
+from harness.builds.command import Runner
+from harness.builds.ref import CommitRef, MasterRef, NumberRef, PullRef
+from harness.builds.steps import Steps
+from harness.builds.store import Store
+from harness.builds.upstream import UPSTREAM_VARIABLE, Commit, Upstream
+from harness.errors import UsageProblem
+from harness.server.guard import Guard
+from tests.harness.builds.fake_upstream import BROKEN, RIGHT, FakeUpstream
+
+QUIET = Steps("test", None)
+
+
+@pytest.fixture
+def upstream(store: Store, environ: Mapping[str, str]) -> Iterator[Upstream]:
+    with Guard() as guard:
+        yield Upstream(store, Runner(guard=guard, log=store.root / "log"), environ)
+
+
+def test_each_kind_of_ref(upstream: Upstream, fake_upstream: FakeUpstream) -> None:
+    first, second = fake_upstream.commit(), fake_upstream.commit(BROKEN)
+    head = fake_upstream.pull_request(7)
+    assert upstream.resolve(NumberRef(2), QUIET) == Commit(second, 2)
+    assert upstream.resolve(MasterRef(), QUIET) == Commit(second, 2)
+    assert upstream.resolve(MasterRef(1), QUIET) == Commit(first, 1)
+    assert upstream.resolve(CommitRef(first[:9]), QUIET) == Commit(first, 1)
+    # It is on no main branch, so that upstream has no number for it.
+    assert upstream.resolve(PullRef(7), QUIET) == Commit(head, None)
+    assert upstream.resolve(PullRef(7, head[:8]), QUIET) == Commit(head, None)
+    assert upstream.resolve(CommitRef(head), QUIET) == Commit(head, None)
+
+
+def test_master_is_what_it_is_now(upstream: Upstream, fake_upstream: FakeUpstream) -> None:
+    for change in (RIGHT, BROKEN):
+        head = fake_upstream.commit(change)
+        assert upstream.resolve(MasterRef(), QUIET).name == head
+
+
+def test_pull_request_that_moved_is_held_by_its_commit(
+    upstream: Upstream, fake_upstream: FakeUpstream
+) -> None:
+    fake_upstream.commit()
+    before = fake_upstream.pull_request(7)
+    after = fake_upstream.pull_request(7, BROKEN)
+    assert upstream.resolve(PullRef(7), QUIET).name == after
+    with pytest.raises(NotHere, match="no commit") as refusal:
+        upstream.resolve(PullRef(7, before[:8]), QUIET)
+    assert "all 40 digits" in refusal.value.hint
+    assert upstream.resolve(PullRef(7, before), QUIET).name == before
+
+
+def test_commit_that_is_known_needs_no_repository(
+    upstream: Upstream, store: Store, fake_upstream: FakeUpstream
+) -> None:
+    name = fake_upstream.commit()
+    upstream.resolve(MasterRef(), QUIET)
+    fake_upstream.path.rename(fake_upstream.path.with_name("gone"))
+    assert upstream.resolve(CommitRef(name[:8]), QUIET).name == name
+
+
+def test_what_is_not_there(upstream: Upstream, fake_upstream: FakeUpstream) -> None:
+    fake_upstream.commit()
+    for ref in (NumberRef(9), PullRef(9), CommitRef("abcdef0"), CommitRef("a" * 40)):
+        with pytest.raises(NotHere, match="has no ") as refusal:
+            upstream.resolve(ref, QUIET)
+        assert not refusal.value.trouble
+    with pytest.raises(UsageProblem, match="before the beginning"):
+        upstream.resolve(MasterRef(5), QUIET)
+
+
+def test_short_commit_that_is_two(
+    upstream: Upstream, fake_upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two whose first digit is the same: seven of them would take long to find."""
+    names = [fake_upstream.commit(f"// {number}") for number in range(17)]
+    first = next(name[0] for name in names if sum(n[0] == name[0] for n in names) > 1)
+    upstream.resolve(MasterRef(), QUIET)
+    # git wants four digits of a name.
+    both = [name for name in names if name[0] == first]
+    monkeypatch.setattr(upstream, "_beginning", lambda short: both)
+    with pytest.raises(UsageProblem, match=f"is ambiguous: {both[0][:12]}, {both[1][:12]}"):
+        upstream.resolve(CommitRef(first), QUIET)
+
+
+def test_nobody_answers(store: Store, dead: str) -> None:
+    with Guard() as guard:
+        runner = Runner(guard=guard, log=store.root / "log")
+        environ = {UPSTREAM_VARIABLE: f"http://name:secret@{dead.removeprefix('http://')}/x/y"}
+        with pytest.raises(NotHere, match="cannot be reached") as refusal:
+            Upstream(store, runner, environ).resolve(MasterRef(), QUIET)
+    assert refusal.value.trouble
+    assert "secret" not in refusal.value.reason
+
+
+def test_git_that_was_killed_leaves_locks_behind(
+    upstream: Upstream, store: Store, fake_upstream: FakeUpstream
+) -> None:
+    fake_upstream.commit()
+    upstream.resolve(MasterRef(), QUIET)
+    mirror = store.root / "mirror.git"
+    for name in ("packed-refs.lock", "config.lock", "shallow.lock", "refs/heads/master.lock"):
+        (mirror / name).parent.mkdir(parents=True, exist_ok=True)
+        (mirror / name).touch()
+    head = fake_upstream.commit(BROKEN)
+    assert upstream.resolve(MasterRef(), QUIET).name == head
+
+
+def test_contents_come_when_they_are_checked_out(
+    upstream: Upstream, store: Store, fake_upstream: FakeUpstream
+) -> None:
+    name = fake_upstream.commit("// one")
+    fake_upstream.commit("// two")
+    upstream.resolve(MasterRef(), QUIET)
+    packs = sum(path.stat().st_size for path in (store.root / "mirror.git").rglob("*.pack"))
+    tree = store.root / "tree"
+    upstream.check_out(name, tree, QUIET)
+    assert "// one" in (tree / "server.cpp").read_text()
+    after = sum(path.stat().st_size for path in (store.root / "mirror.git").rglob("*.pack"))
+    assert after > packs
