@@ -99,8 +99,11 @@ class Flag:
     on: str
     off: str | None = None
     """What False writes; a flag without it is just left out then."""
-    at_least: bool = False
-    """A scenario that requires a number is as well served by a larger one."""
+    unlimited: str | None = None
+    """Of a flag that says how much there is of something: the value that sets no limit.
+
+    A scenario that requires some is as well served by more.
+    """
     repeats: bool = False
     """The user may give it too, and both count."""
     optional: bool = False
@@ -112,12 +115,12 @@ FLAGS: Mapping[str, Flag] = {
     "model": Flag("--model"),
     "adapters": Flag("--lora-scaled"),
     "parallel": Flag("--parallel"),
-    "ctx_size": Flag("--ctx-size", at_least=True),
+    "ctx_size": Flag("--ctx-size", unlimited="0"),
     "batch_size": Flag("--batch-size"),
     "ubatch_size": Flag("--ubatch-size"),
     "threads": Flag("--threads"),
     "threads_batch": Flag("--threads-batch"),
-    "cache_ram": Flag("--cache-ram"),
+    "cache_ram": Flag("--cache-ram", unlimited="-1"),
     "kv_unified": Flag("--kv-unified", off="--no-kv-unified"),
     "cache_idle_slots": Flag("--cache-idle-slots", off="--no-cache-idle-slots"),
     "slot_save_path": Flag("--slot-save-path"),
@@ -296,8 +299,9 @@ def _lora_scaled(adapter: LoadedAdapter) -> str:
 
 
 def _same(flag: Flag, value: object, users: tuple[str, ...]) -> bool:
-    if flag.at_least and isinstance(value, int) and users[-1].isdecimal():
-        return int(users[-1]) >= value or users[-1] == "0"  # 0: as much as the model has
+    if flag.unlimited is not None and isinstance(value, int) and value > 0 and len(users) == 2:
+        said = users[1]
+        return said == flag.unlimited or (said.isdecimal() and int(said) >= value)
     written = _written(flag, value)
     if len(users) == 1:  # a switch: on or off
         return bool(written) and _negative(users[0]) == _negative(written[0])

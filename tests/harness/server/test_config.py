@@ -279,6 +279,9 @@ def given(*words: str, **fields: object) -> tuple[str, ...]:
         (("-c", "8192"), {"ctx_size": 8192}),
         (("-c", "32768"), {"ctx_size": 8192}),
         (("-c", "0"), {"ctx_size": 8192}),  # as much as the model has
+        (("-cram", "256"), {"cache_ram": 256}),
+        (("-cram", "8192"), {"cache_ram": 256}),
+        (("--cache-ram", "-1"), {"cache_ram": 256}),  # no limit
         (("--cache-type-k", "f32"), {"cache_type_k": "f32"}),
     ],
 )
@@ -295,7 +298,15 @@ def test_no_contradiction(words: tuple[str, ...], fields: dict[str, object]) -> 
             "needs --parallel 1, --llama-arg gives --parallel 4",
         ),
         (("-np", "4"), {"parallel": 1}, "needs --parallel 1, --llama-arg gives -np 4"),
-        (("-cram", "-1"), {"cache_ram": 256}, "needs --cache-ram 256, --llama-arg gives -cram -1"),
+        (("-cram", "0"), {"cache_ram": 256}, "needs --cache-ram 256, --llama-arg gives -cram 0"),
+        (
+            ("-cram", "255"),
+            {"cache_ram": 256},
+            "needs --cache-ram 256, --llama-arg gives -cram 255",
+        ),
+        (("-cram", "256"), {"cache_ram": 0}, "needs --cache-ram 0, --llama-arg gives -cram 256"),
+        (("-cram", "-1"), {"cache_ram": 0}, "needs --cache-ram 0, --llama-arg gives -cram -1"),
+        (("-cram", "256"), {"cache_ram": -1}, "needs --cache-ram -1, --llama-arg gives -cram 256"),
         (("-fa", "on"), {"flash_attn": "off"}, "needs --flash-attn off, --llama-arg gives -fa on"),
         (("-kvu",), {"kv_unified": False}, "needs --no-kv-unified, --llama-arg gives -kvu"),
         (("-no-kvu",), {"kv_unified": True}, "needs --kv-unified, --llama-arg gives -no-kvu"),
