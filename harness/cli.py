@@ -10,14 +10,23 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from harness import __version__
 from harness.builds.build import examine
 from harness.builds.origin import locate
-from harness.errors import HarnessError, UsageProblem
+from harness.commands import suite
+from harness.commands.output import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_NO_VERDICT,
+    EXIT_NOT_OBTAINED,
+    EXIT_USAGE,
+    printed,
+)
+from harness.errors import HarnessError, NotObtained, NoVerdict, UsageProblem
 from harness.ledger import read
 from harness.models.random_lora import make_random_lora
 from harness.models.synthetic.store import ENCODERS, MODELS, files_of
@@ -27,8 +36,7 @@ from harness.server.config import check_adapter_path
 
 _SERVED_BY = {"embedding": ("--embeddings",), "rerank": ("--reranking",)}
 """What a server needs to be told besides."""
-
-EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_PIPE = 1, 4, 130, 141
+_CODES = {UsageProblem: EXIT_USAGE, NotObtained: EXIT_NOT_OBTAINED, NoVerdict: EXIT_NO_VERDICT}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,7 +53,8 @@ def exit_code(program: str, command: Callable[[], int]) -> int:
         return command()
     except HarnessError as error:
         print(f"{program}: {error}", file=sys.stderr)
-        return EXIT_USAGE if isinstance(error, UsageProblem) else EXIT_FAILED
+        codes = (code for kind, code in _CODES.items() if isinstance(error, kind))
+        return next(codes, EXIT_FAILED)
     except KeyboardInterrupt:
         print(f"{program}: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
@@ -113,6 +122,8 @@ def parser() -> argparse.ArgumentParser:
     part.add_argument("--sums", action="store_true", help="only the sums")
     ledger.set_defaults(run=_ledger, only=Only.ALL)
 
+    suite.add(commands)
+
     lora = commands.add_parser(
         "make-lora", help="write a random LoRA adapter for a model, and print where it is"
     )
@@ -152,7 +163,7 @@ def _model(arguments: argparse.Namespace) -> int:
 
 
 def _by_memory(arguments: argparse.Namespace) -> int:
-    return _print(page([read(path) for path in arguments.ledger]).splitlines())
+    return printed(page([read(path) for path in arguments.ledger]).splitlines())
 
 
 def _ledger(arguments: argparse.Namespace) -> int:
@@ -160,22 +171,7 @@ def _ledger(arguments: argparse.Namespace) -> int:
     parts = [] if arguments.sums else [rows(run, only)]
     if only is Only.ALL:
         parts.append(sums(run))
-    return _print(itertools.chain(*parts))
-
-
-def _print(lines: Iterable[str]) -> int:
-    """Prints as many as the reader wants; the exit code."""
-    try:
-        for line in lines:
-            print(line)
-        print(end="", flush=True)
-    except OSError as error:
-        with Path(os.devnull).open("w") as nowhere:  # else Python tries once more on its way out
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):  # whoever reads has seen enough
-            return EXIT_PIPE
-        raise UsageProblem(f"the output cannot be written: {error.strerror}") from None
-    return 0
+    return printed(itertools.chain(*parts))
 
 
 def _seed(given: str) -> str:

@@ -25,8 +25,12 @@ class UsageProblem(HarnessError):
     """What was asked for cannot be done: a bad option, binary, model or path (exit code 4)."""
 
 
-class BuildUnavailable(HarnessError):
-    """A build that was named does not build, or cannot be had (exit code 3)."""
+class NotObtained(HarnessError):
+    """A build that was named could not be had (exit code 3)."""
+
+
+class NoVerdict(HarnessError):
+    """The suite did not come to its end, so that nothing was found out (exit code 5)."""
 
 
 class NotTestable(HarnessError):

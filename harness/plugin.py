@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 import pytest
 
+from harness import suite
 from harness.bench import Bench
 from harness.builds.build import Build
 from harness.errors import UsageProblem
@@ -24,7 +25,6 @@ from harness.models.spec import Model
 from harness.models.synthetic.store import DEFAULT, MODELS
 from harness.prompts import Route
 from harness.recorder import (
-    DEFAULT_SECONDS,
     SCENARIO_TEST,
     Recorder,
     ScenarioTest,
@@ -35,7 +35,7 @@ from harness.scenario import Scenario
 from harness.server.config import ConfigFields
 from harness.server.device import AUTO, DEVICES
 from harness.server.guard import Guard
-from harness.session import GENERATED, Session, prepare
+from harness.session import DEFAULT_SECONDS, GENERATED, Session, prepare
 
 if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
@@ -220,9 +220,9 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
     """Where a person who means to run the suite is somewhere else."""
     reporter = config.pluginmanager.getplugin("terminalreporter")
     others = items or reporter.stats.get("deselected") or reporter.stats.get("error")
-    if others or config.stash[_SESSION] is None or config.rootpath == Path(__file__).parents[1]:
+    if others or config.stash[_SESSION] is None or config.rootpath == suite.root():
         return []
-    return ["there are no scenarios here: run this in a clone of llama-cache-harness"]
+    return ["there are no scenarios here: run pytest $(llama-harness suite) with the same options"]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -249,7 +249,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Time limits for scenarios; an error when tests need a server and there is none."""
     seconds = _STAGES * config.getoption("--llama-timeout") + _GRACE_SECONDS
     ours = [item for item in items if "llama_scenario" in getattr(item, "fixturenames", ())]
-    limited = config.pluginmanager.hasplugin("timeout")
+    limited = any(map(config.pluginmanager.hasplugin, ("timeout", "pytest_timeout")))
     for item in ours:
         if limited and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(seconds * _factor(item)))

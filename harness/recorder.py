@@ -30,14 +30,11 @@ from harness.report.terminal import summary
 from harness.report.wording import link, shown
 from harness.scenario import Scenario
 from harness.server.device import AUTO
-from harness.session import GENERATED, Session
+from harness.session import DEFAULT_SECONDS, GENERATED, Session
 from harness.stage import ScenarioFailed
 
 _ROW = "llama_cache_harness_row"
 """Attribute of a test report, a JSON text: workers can hand over nothing but plain values."""
-
-DEFAULT_SECONDS = 60.0
-"""`--llama-timeout`, unless it is given."""
 
 
 @dataclass(slots=True)
@@ -116,7 +113,7 @@ class Recorder:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """The table of all scenarios."""
-        if self._rows:
+        if self._rows and not self._config.getoption("--no-summary"):
             terminalreporter.section("llama-server KV-cache reuse")
             for line in summary(self._rows):
                 terminalreporter.write_line(line)

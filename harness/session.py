@@ -28,6 +28,8 @@ from harness.server.launcher import parse_launcher
 
 GENERATED = "generated"
 """`--llama-model` for the model the harness makes itself."""
+DEFAULT_SECONDS = 60.0
+"""`--llama-timeout`, unless it is given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

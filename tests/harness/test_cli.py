@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 from harness.builds.build import Build
-from harness.cli import EXIT_INTERRUPTED, EXIT_PIPE, EXIT_USAGE, exit_code, main
+from harness.cli import exit_code, main
+from harness.commands.output import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_NO_VERDICT,
+    EXIT_NOT_OBTAINED,
+    EXIT_PIPE,
+    EXIT_USAGE,
+)
+from harness.errors import HarnessError, NotObtained, NoVerdict, UsageProblem
 from harness.ledger import Ledger
 from tests.harness.report.test_memory import FACTS
 from tests.harness.test_ledger import VERDICT
@@ -117,6 +126,30 @@ def test_an_interrupt_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert exit_code("program", interrupted) == EXIT_INTERRUPTED
     assert capsys.readouterr().err == "program: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (HarnessError("so"), EXIT_FAILED),
+        (NotObtained("so"), EXIT_NOT_OBTAINED),
+        (UsageProblem("so"), EXIT_USAGE),
+        (NoVerdict("so"), EXIT_NO_VERDICT),
+    ],
+)
+def test_an_error_is_one_line(
+    error: HarnessError, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing() -> int:
+        raise error
+
+    assert exit_code("program", failing) == code
+    assert capsys.readouterr().err == "program: so\n"
+
+
+def test_where_the_suite_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["suite"]) == 0
+    assert Path(capsys.readouterr().out.strip()) == Path(__file__).parents[1] / "cache"
 
 
 def test_whoever_fetches_nothing_does_not_load_the_hubs_library() -> None:

@@ -334,12 +334,14 @@ def test_a_project_that_only_has_the_plugin_installed(pytester: pytest.Pytester)
     result.stdout.no_fnmatch_line("*llama-server*")
 
 
-def test_somewhere_else_than_in_a_clone(pytester: pytest.Pytester, llama_build: Build) -> None:
+def test_somewhere_else_than_in_the_suite(pytester: pytest.Pytester, llama_build: Build) -> None:
     """The head of the run looks healthy: without a word nobody knows why nothing is tested."""
     binary = f"--llama-bin={llama_build.origin.path}"
     result = pytester.runpytest_subprocess(binary)
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
-    result.stdout.fnmatch_lines(["there are no scenarios here: run this in a clone of *"])
+    result.stdout.fnmatch_lines(
+        ["there are no scenarios here: run pytest $(llama-harness suite) with *"]
+    )
     write_scenario(pytester)
     pytester.runpytest_subprocess(binary, "-k", "x").stdout.no_fnmatch_line("*no scenarios here*")
     broken = pytester.makepyfile(test_broken="import nothing_of_the_kind")

@@ -13,7 +13,8 @@ import pytest
 
 from harness.bench import Bench
 from harness.builds.build import Build
-from harness.cli import EXIT_USAGE, main
+from harness.cli import main
+from harness.commands.output import EXIT_USAGE
 from harness.models.gguf_header import read_header
 from harness.models.random_lora import RANK, random_adapter
 from harness.models.synthetic import recipe

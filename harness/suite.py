@@ -1,0 +1,200 @@
+"""The suite: where it is, and a run of it that leaves nothing but what it found."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import NoVerdict, UsageProblem
+from harness.ledger import Run, read
+from harness.server.device import AUTO
+from harness.server.guard import Guard
+from harness.session import DEFAULT_SECONDS, GENERATED, Session, prepare
+
+_HERE = Path(__file__).parent
+_PLUGINS = ("harness.plugin", "pytest_timeout")
+_WORKERS = "xdist.plugin"
+_ENDED = (0, 1, 5)
+"""Exit codes of a run that came to its end."""
+_USAGE = 4
+_SECONDS_TO_END = 20.0
+"""For pytest to end its servers, once it is told to."""
+
+
+def root() -> Path:
+    """The directory with the suite's `pyproject.toml` and `tests/cache`.
+
+    In a wheel a directory of its own (see `hatch_build.py`), else the clone.
+    """
+    packed = _HERE / "_suite"
+    return packed if packed.is_dir() else _HERE.parent
+
+
+def scenarios() -> Path:
+    """The suite, as an argument for pytest. Raises `UsageProblem` where there is none."""
+    path = root() / "tests" / "cache"
+    if not (path / "conftest.py").is_file():
+        raise UsageProblem(f"{path} is not the suite", hint="install llama-cache-harness again")
+    return path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """What a run tests: a build, with a model and arguments. Paths are absolute."""
+
+    binary: Path
+    model: str = GENERATED
+    memory: str | None = None
+    loras: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    """As words of a command line."""
+    device: str = AUTO
+    seconds: float = DEFAULT_SECONDS
+
+    def prepare(self) -> Session:
+        """Finds out that all of it can be used, before anything runs.
+
+        Raises `UsageProblem` where it cannot.
+        """
+        return prepare(
+            binaries=[str(self.binary)],
+            environ=dict(os.environ),
+            model=self.model,
+            memory=self.memory,
+            loras=self.loras,
+            args=[shlex.join(self.args)],
+            launcher=None,
+            device=self.device,
+        )
+
+    def options(self) -> list[str]:
+        """The same to pytest."""
+        words = [f"--llama-bin={self.binary}", f"--llama-model={self.model}"]
+        words += [f"--llama-device={self.device}", f"--llama-timeout={self.seconds:g}"]
+        words += [] if self.memory is None else [f"--llama-memory={self.memory}"]
+        words += [f"--llama-lora={lora}" for lora in self.loras]
+        return [*words, f"--llama-arg={shlex.join(self.args)}"] if self.args else words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which scenarios run, and in how many processes."""
+
+    keyword: str | None = None
+    marks: str | None = None
+    processes: str | None = None
+
+    def check(self) -> None:
+        """Raises `UsageProblem` for what pytest would not understand without pytest-xdist."""
+        if self.processes is not None and importlib.util.find_spec("xdist") is None:
+            raise UsageProblem("-n needs pytest-xdist", hint="pip install pytest-xdist")
+
+    def options(self) -> list[str]:
+        """To pytest, each as one word: a value may begin with `-`."""
+        given = {"-k": self.keyword, "-m": self.marks, "-n": self.processes}
+        return [f"{flag}{value}" for flag, value in given.items() if value]
+
+
+def run_suite(server: Server, selection: Selection) -> Run:
+    """Runs the suite on a server, its progress on stderr; no known bug is expected to show.
+
+    Neither the current directory nor pytest's own variables have a say. Raises `UsageProblem` for
+    what pytest does not understand, `NoVerdict` where the run broke off.
+    """
+    suite = scenarios()
+    selection.check()
+    with tempfile.TemporaryDirectory(prefix="llama-harness.") as directory:
+        ledger = Path(directory, "ledger.jsonl")
+        command = [
+            *(sys.executable, "-m", "pytest", f"-c{root() / 'pyproject.toml'}"),
+            *(f"--rootdir={root()}", str(suite), "-p", "no:cacheprovider"),
+            *("-q", "--no-summary", f"--basetemp={Path(directory, 'scenarios')}"),
+            *(f"--llama-report={ledger}", "--known-bugs=fail"),
+            *(*server.options(), *selection.options()),
+        ]
+        code, said = _finished(command, Path(directory, "stderr"), workers=selection.processes)
+        return _found(ledger, code, said)
+
+
+def _finished(command: Sequence[str], stderr: Path, *, workers: str | None) -> tuple[int, str]:
+    """The exit code of pytest and its words on stderr, once it has ended.
+
+    It is in a process group of its own, which ends with us, however we end.
+    """
+    sys.stderr.flush()
+    with Guard() as guard, stderr.open("wb") as errors:
+        process = subprocess.Popen(
+            command,
+            cwd=root(),
+            env=_environment(os.environ, workers=workers is not None),
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr.fileno(),
+            stderr=errors,
+            process_group=0,
+        )
+        guard.add(process.pid)
+        try:
+            process.wait()
+        finally:
+            _end(process)
+            guard.discard(process.pid)
+    return process.returncode, stderr.read_text(encoding="utf-8", errors="replace")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Nothing of its group is left: it may end in order first, unless we are told again."""
+    try:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGINT)
+            process.wait(_SECONDS_TO_END)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _environment(environ: Mapping[str, str], *, workers: bool) -> dict[str, str]:
+    """For pytest: no plugin but those of the suite, and nothing is written beside its files."""
+    kept = {name: value for name, value in environ.items() if not name.startswith("PYTEST_")}
+    if paths := kept.get("PYTHONPATH"):
+        kept["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, paths.split(os.pathsep)))
+    return {
+        **kept,
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "PYTEST_PLUGINS": ",".join([*_PLUGINS, *([_WORKERS] if workers else [])]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def _found(ledger: Path, code: int, said: str) -> Run:
+    """What a run wrote, if it came to its end."""
+    words = _telling(said)
+    if code == _USAGE:
+        raise UsageProblem(words or "pytest did not understand its options")
+    try:
+        if code in _ENDED:
+            run = read(ledger)
+            sys.stderr.write(said)
+            return run
+    except UsageProblem:  # a file of ours is nothing that was asked for
+        pass
+    how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    raise NoVerdict(f"the suite broke off: pytest {how}" + (f": {words}" if words else ""))
+
+
+def _telling(said: str) -> str:
+    """The line that says what was wrong."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR: ")]
+    return (errors or lines or [""])[-1].removeprefix("ERROR: ")
