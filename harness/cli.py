@@ -17,7 +17,7 @@ from typing import NoReturn
 from harness import __version__
 from harness.builds.build import examine
 from harness.builds.origin import locate
-from harness.commands import suite
+from harness.commands import compare, suite
 from harness.commands.output import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -64,7 +64,8 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     top = Parser(
         prog="llama-harness",
-        description="Helpers around the regression suite; the suite itself runs by pytest.",
+        description="The regression suite on a build or two, and helpers around it; pytest runs it "
+        "with all its options.",
     )
     top.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
@@ -122,7 +123,8 @@ def parser() -> argparse.ArgumentParser:
     part.add_argument("--sums", action="store_true", help="only the sums")
     ledger.set_defaults(run=_ledger, only=Only.ALL)
 
-    suite.add(commands)
+    for command in (suite, compare):
+        command.add(commands)
 
     lora = commands.add_parser(
         "make-lora", help="write a random LoRA adapter for a model, and print where it is"

@@ -8,6 +8,7 @@ from harness.errors import UsageProblem
 from harness.expect import Kind
 from harness.ledger import RequestRow, Run, VerdictRow
 from harness.models.synthetic.store import MODELS
+from harness.report.table import escaped, markdown
 
 _WORDS: Mapping[str, str] = {
     Kind.LOST_REUSE: "lost",
@@ -99,16 +100,16 @@ def _rank(row: VerdictRow) -> tuple[int, str]:
 def _table(
     rows: Sequence[VerdictRow], memory: Mapping[str, str], kinds: Sequence[str]
 ) -> list[str]:
-    lines = [f"| scenario | step | {' | '.join(kinds)} |", "|---" * (2 + len(kinds)) + "|"]
+    lines = [("scenario", "step", *kinds)]
     for (scenario, variant), group in _grouped(rows).items():
         name = scenario.partition("::")[2].removeprefix("test_")
         name += f" [{variant}]" if variant else ""
         for step in dict.fromkeys(request.step for row in group for request in row.requests):
             cells = [_cell(group, step, [m for m in memory if memory[m] == k]) for k in kinds]
             if any(cell not in ("-", _NOTHING) for cell in cells):
-                lines.append(f"| {name} | {step} | {' | '.join(cells)} |")
+                lines.append((escaped(name), escaped(step), *cells))
                 name = ""
-    return lines
+    return markdown(lines)
 
 
 def _grouped(rows: Iterable[VerdictRow]) -> dict[tuple[str, str], list[VerdictRow]]:

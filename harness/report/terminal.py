@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -23,6 +22,8 @@ _LARGE_FILE = 1_000_000
 """Bytes from which on the time to read a file says something."""
 _NAMED = 3
 """Scenarios that are named for a reason."""
+_Choices = tuple[tuple[str, ...], ...]
+"""For each part of a configuration what it is in some of them."""
 _NOT_SHOWN_AS_ROWS = (Verdict.UNSUPPORTED, Verdict.NOT_TESTED)
 
 
@@ -136,23 +137,27 @@ def _scenarios(group: Group) -> str:
 
 
 def abbreviated(configurations: Iterable[str]) -> str:
-    """`np1-kvu-chat np1-nokvu-chat` as `np1-{kvu,nokvu}-chat`, wherever a set is such a product."""
-    groups: dict[tuple[str, int], list[list[str]]] = {}
+    """`np1-kvu-chat np1-nokvu-chat` as `np1-{kvu,nokvu}-chat`, and so on, as far as that goes."""
+    groups: dict[int, list[_Choices]] = {}
     for parts in (configuration.split("-") for configuration in sorted(configurations)):
-        groups.setdefault((parts[0], len(parts)), []).append(parts)
-    whole = [parts for group in groups.values() for parts in group]
-    return _product(whole) or " ".join(
-        _product(group) or " ".join("-".join(parts) for parts in group) for group in groups.values()
-    )
+        groups.setdefault(len(parts), []).append(tuple((part,) for part in parts))
+    merged = sorted(choices for group in groups.values() for choices in _merged(group))
+    return " ".join("-".join(map(_braced, choices)) for choices in merged)
 
 
-def _product(group: list[list[str]]) -> str | None:
-    if len({len(parts) for parts in group}) != 1:
-        return None
-    choices = [sorted(set(column)) for column in zip(*group, strict=True)]
-    if math.prod(map(len, choices)) != len(group):
-        return None
-    return "-".join(c[0] if len(c) == 1 else f"{{{','.join(c)}}}" for c in choices)
+def _merged(group: list[_Choices]) -> list[_Choices]:
+    """Those that differ in one place as one, place after place."""
+    for place in reversed(range(len(group[0]))):
+        found: dict[tuple[_Choices, _Choices], list[str]] = {}
+        for choices in group:
+            around = (choices[:place], choices[place + 1 :])
+            found.setdefault(around, []).extend(choices[place])
+        group = [(*left, tuple(sorted(here)), *right) for (left, right), here in found.items()]
+    return group
+
+
+def _braced(choices: Sequence[str]) -> str:
+    return choices[0] if len(choices) == 1 else f"{{{','.join(choices)}}}"
 
 
 def _not_tested(rows: Iterable[VerdictRow]) -> list[str]:

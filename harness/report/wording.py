@@ -1,8 +1,9 @@
-"""How signatures and issues are put into words."""
+"""How signatures, issues and builds are put into words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 _ISSUES = "https://github.com/ggml-org/llama.cpp/issues/"
 
@@ -20,3 +21,8 @@ def link(issue: str) -> str:
     """Where an issue can be read; empty for one that is not reported."""
     number = issue.removeprefix("#")
     return f"{_ISSUES}{number}" if number.isdecimal() else ""
+
+
+def titled(build: Mapping[str, Any]) -> str:
+    """`b10434 (7e4c0a9)`, by what a ledger says of a build."""
+    return f"{build['id']} ({build['commit']})" if build["commit"] else f"{build['id']}"

@@ -27,6 +27,11 @@ from tests.harness.test_ledger import VERDICT
             "np1-{kvu,nokvu}-chat np4-kvu-chat",
         ),
         (["np1-kvu-a", "np1-nokvu-b"], "np1-kvu-a np1-nokvu-b"),
+        (
+            [f"{m}-{where}" for m in "ab" for where in ("np1-kvu", "np4-kvu", "np4-nokvu")],
+            "{a,b}-np1-kvu {a,b}-np4-{kvu,nokvu}",
+        ),
+        (["np4-kvu", "np1-kvu", "b-np1-kvu"], "b-np1-kvu {np1,np4}-kvu"),
         ([""], ""),
     ],
 )

@@ -1,0 +1,55 @@
+"""`llama-harness compare`: the suite on two builds, and what changed."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from harness.commands.options import add_common, selection, server, shown, tested
+from harness.commands.output import EXIT_FAILED, EXIT_NO_VERDICT, printed
+from harness.compare import Comparison, Kind, compare
+from harness.report.compare import facts, parts
+
+_DESCRIPTION = """\
+Runs the suite on both builds and prints what changed from BASE to HEAD. Known bugs are failures on
+both, so that one which is no different is no change.
+"""
+_EXITS = """\
+exit codes: 0 nothing broke; 1 something broke; 3 a build could not be had; 4 a usage error; 5 no
+scenario reached a verdict on both, so that nothing was compared
+"""
+
+
+def add(commands: argparse._SubParsersAction[Any]) -> None:
+    """The command."""
+    parser = commands.add_parser(
+        "compare",
+        help="run the suite on two builds and print what changed; 1 where something broke",
+        description=_DESCRIPTION,
+        epilog=_EXITS,
+    )
+    parser.add_argument("base", metavar="BASE", help="the build to compare with: a binary")
+    parser.add_argument("head", metavar="HEAD", help="the build that may have broken something")
+    parser.add_argument(
+        "--memory", metavar="KINDS", help="generated models to test with, as --llama-memory"
+    )
+    add_common(parser)
+    parser.set_defaults(run=_compare)
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    chosen = selection(arguments)
+    servers = [server(ref, memory=arguments.memory) for ref in (arguments.base, arguments.head)]
+    sessions = [one.prepare() for one in servers]  # both, before either runs for minutes
+    base, head = (
+        tested(*about, chosen) for about in zip(("base", "head"), servers, sessions, strict=True)
+    )
+    found = compare(base, head)
+    lines = shown(arguments.format, parts(base, head, found), lambda: facts(base, head, found))
+    return printed(lines) or _outcome(found)
+
+
+def _outcome(found: Comparison) -> int:
+    if found.counts[Kind.BROKEN]:
+        return EXIT_FAILED
+    return 0 if found.compared else EXIT_NO_VERDICT

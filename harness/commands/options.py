@@ -1,0 +1,69 @@
+"""What commands that run the suite have in common: their options, a run, and how it is shown."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from harness.ledger import Run
+from harness.obtain import obtained
+from harness.report.format import Format, Part, in_json, in_markdown, terminal
+from harness.report.wording import titled
+from harness.session import Session
+from harness.suite import Selection, Server, run_suite
+
+_PROCESSES = re.compile(r"[1-9]\d*|auto|logical")
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """`--format`, `-k`, `-m` and `-n`."""
+    parser.add_argument(
+        "--format",
+        choices=[form.value for form in Format],
+        default=Format.TERMINAL.value,
+        help="what to print (default: %(default)s)",
+    )
+    parser.add_argument("-k", dest="keyword", metavar="EXPR", help="only these scenarios (pytest)")
+    parser.add_argument(
+        "-m", dest="marks", metavar="MARKS", help="only these, e.g. 'not slow' (pytest)"
+    )
+    parser.add_argument(
+        "-n", dest="processes", type=_processes, metavar="N", help="N at a time (pytest-xdist)"
+    )
+
+
+def selection(arguments: argparse.Namespace) -> Selection:
+    """What `-k`, `-m` and `-n` say. Raises `UsageProblem` where that cannot be done."""
+    chosen = Selection(
+        keyword=arguments.keyword, marks=arguments.marks, processes=arguments.processes
+    )
+    chosen.check()
+    return chosen
+
+
+def server(ref: str, **fields: Any) -> Server:
+    """What a reference to a build means, to be tested with these fields of `Server`."""
+    return Server(binary=obtained(ref), **fields)
+
+
+def tested(name: str, server: Server, session: Session, chosen: Selection) -> Run:
+    """A run of the suite, with a line on stderr that says on what."""
+    (build,) = session.builds
+    print(f"{name}: {titled(build.facts())}, {build.origin.path}", file=sys.stderr, flush=True)
+    return run_suite(server, chosen)
+
+
+def shown(form: str, parts: Iterable[Part], facts: Callable[[], dict[str, Any]]) -> Iterator[str]:
+    """The lines of a report in the format that `--format` names."""
+    if form == Format.JSON:
+        return in_json(facts())
+    return terminal(parts) if form == Format.TERMINAL else in_markdown(parts)
+
+
+def _processes(given: str) -> str:
+    if not _PROCESSES.fullmatch(given):
+        raise argparse.ArgumentTypeError(f"{given!r} is not a number, nor auto")
+    return given

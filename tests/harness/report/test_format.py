@@ -1,0 +1,26 @@
+"""The formats of a report."""
+
+from __future__ import annotations
+
+import json
+
+from harness.report.format import Part, Table, in_json, in_markdown, terminal
+
+PARTS: list[Part] = ["one | two", Table(("a", "b"), [("1", "x*")]), Table(("none",), []), "end"]
+
+
+def test_for_a_terminal() -> None:
+    assert [*terminal(PARTS)] == ["one | two", "", "a  b", "1  x*", "", "end"]
+
+
+def test_what_no_terminal_can_show() -> None:
+    assert [*terminal(["a\x1b"])] == ["a?"]
+
+
+def test_in_markdown() -> None:
+    table = ["", "| a | b |", "|---|---|", "| 1 | x\\* |", ""]
+    assert [*in_markdown(PARTS)] == ["- one \\| two", *table, "- end"]
+
+
+def test_in_json() -> None:
+    assert json.loads("\n".join(in_json({"schema": 1}))) == {"schema": 1}
