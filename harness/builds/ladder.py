@@ -21,7 +21,7 @@ from harness.builds.ref import (
 from harness.builds.steps import Steps
 from harness.builds.store import Entry, Facts, Store, same_commit
 from harness.builds.upstream import Upstream
-from harness.errors import BuildUnavailable, UsageProblem
+from harness.errors import NotObtained, UsageProblem
 from harness.files import sha256_of
 from harness.server.capabilities import Capabilities, probe
 
@@ -79,11 +79,11 @@ Outcome = Ready | Broken | Missing
 
 
 def ready(outcome: Outcome) -> Ready:
-    """A binary, or `BuildUnavailable` in one line."""
+    """A binary, or `NotObtained` in one line."""
     if isinstance(outcome, Broken):
-        raise BuildUnavailable(str(outcome), hint=f"log: {outcome.log}")
+        raise NotObtained(str(outcome), hint=f"log: {outcome.log}")
     if isinstance(outcome, Missing):
-        raise BuildUnavailable(str(outcome), hint=outcome.hint)
+        raise NotObtained(str(outcome), hint=outcome.hint)
     return outcome
 
 

@@ -22,7 +22,7 @@ from harness.builds.ref import parse
 from harness.builds.source import SourceRung
 from harness.builds.steps import Steps
 from harness.builds.store import Store
-from harness.errors import BuildUnavailable
+from harness.errors import NotObtained
 from harness.server.capabilities import probe
 from tests.harness.builds.fake_upstream import BROKEN, FakeUpstream
 from tests.harness.fronts.trial import ROOT
@@ -92,7 +92,7 @@ def test_what_does_not_build_is_a_value(
     assert "does_not_compile" in outcome.error
     assert outcome.error in outcome.log.read_text()
     assert store.entries() == []
-    with pytest.raises(BuildUnavailable, match=r"master does not build: .*does_not_compile"):
+    with pytest.raises(NotObtained, match=r"master does not build: .*does_not_compile"):
         ready(outcome)
 
 
