@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -33,6 +34,10 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
     cut: int | None = None
     """Close the connection after so many bytes of the body."""
+    hold_after: int | None = None
+    """Where `hold` sets in: after so many bytes of the body, not before the answer."""
+    length: bool = True
+    """Say how long the body is; without, the end of the connection is its end."""
 
 
 @dataclass
@@ -79,22 +84,31 @@ class FakeServer:
         self._thread.join()
 
     def _handle(self, handler: BaseHTTPRequestHandler) -> None:
-        length = int(handler.headers.get("Content-Length") or 0)
-        raw = handler.rfile.read(length)
+        raw = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
         asked = Asked(
             handler.command, handler.path, dict(handler.headers), json.loads(raw) if raw else None
         )
         self.asked.append(asked)
         answer = self.answer(asked)
-        if answer.hold is not None:
+        if answer.hold is not None and answer.hold_after is None:
             answer.hold.wait(30)
         if answer.drop:
             handler.close_connection = True
             return
         body = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
         handler.send_response(answer.status)
-        for name, value in {"Content-Length": str(len(body)), **answer.headers}.items():
+        length = {"Content-Length": str(len(body))} if answer.length else {}
+        for name, value in {**length, **answer.headers}.items():
             handler.send_header(name, value)
         handler.end_headers()
         if asked.method != "HEAD":
-            handler.wfile.write(body[: answer.cut])
+            _send(handler, body[: answer.cut], answer)
+
+
+def _send(handler: BaseHTTPRequestHandler, body: bytes, answer: Answer) -> None:
+    with suppress(ConnectionError):  # a client may be killed meanwhile
+        if answer.hold is not None and answer.hold_after is not None:
+            handler.wfile.write(body[: answer.hold_after])
+            answer.hold.wait(30)
+            body = body[answer.hold_after :]
+        handler.wfile.write(body)
