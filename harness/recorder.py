@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shlex
 import shutil
 import time
 from collections.abc import Generator
@@ -25,12 +23,13 @@ from harness.judge import NOT_JUDGED
 from harness.known_bugs import Case, KnownBug, alike, conclude, find, load
 from harness.ledger import Ledger, Verdict, VerdictRow
 from harness.models.spec import Model
+from harness.options import rerun
 from harness.report.failure import failure_text
 from harness.report.terminal import summary
 from harness.report.wording import link, shown
 from harness.scenario import Scenario
 from harness.server.device import AUTO
-from harness.session import DEFAULT_SECONDS, GENERATED, Session
+from harness.session import GENERATED, Session
 from harness.stage import ScenarioFailed
 
 _ROW = "llama_cache_harness_row"
@@ -290,7 +289,7 @@ class Recorder:
 
     def _closing(self, item: pytest.Item, test: ScenarioTest) -> list[str]:
         """The last lines of a failure: where its logs are, and how to run it again."""
-        again = f"run again: {self._rerun(item, test)}"
+        again = f"run again: {rerun(self._config, item, test.build, test.model)}"
         if test.scenario is None:
             return [again]
         return [f"logs: {self._keep(item, test.scenario)}", again]
@@ -306,33 +305,6 @@ class Recorder:
         except (OSError, shutil.Error) as error:
             return f"{scenario.directory} (not kept in {target}: {error})"
         return str(target)
-
-    def _rerun(self, item: pytest.Item, test: ScenarioTest) -> str:
-        """A line that runs just this scenario again, on this build."""
-        build = test.build
-        path = os.path.relpath(item.path, self._config.invocation_params.dir)
-        function, _, brackets = item.name.partition("[")
-        parts = [part for part in brackets.removesuffix("]").split("-") if part != build.id]
-        words = ["pytest", f"{path}::{function}" + (f"[{'-'.join(parts)}]" if parts[0] else "")]
-        if self._config.getoption("--llama-memory") is not None:
-            words.append(f"--llama-memory={test.model.name}")
-        if not build.origin.provided:  # a server that is passed runs otherwise than the wheel's
-            words.append(f"--llama-bin={build.origin.path}")
-        if (model := self._config.getoption("--llama-model")) != GENERATED:
-            words.append(f"--llama-model={model}")
-        for option in ("--llama-lora", "--llama-arg"):
-            words += [f"{option}={value}" for value in self._config.getoption(option)]
-        if (mode := self._config.getoption("--known-bugs")) != "auto":
-            words.append(f"--known-bugs={mode}")
-        if (unified := self._config.getoption("--llama-kv-unified")) != "both":
-            words.append(f"--llama-kv-unified={unified}")
-        if (device := self._config.getoption("--llama-device")) != AUTO:
-            words.append(f"--llama-device={device}")
-        if launcher := self._config.getoption("--llama-launcher"):
-            words.append(f"--llama-launcher={launcher}")
-        if (seconds := self._config.getoption("--llama-timeout")) != DEFAULT_SECONDS:
-            words.append(f"--llama-timeout={seconds:g}")
-        return shlex.join(words)
 
 
 def recorder(config: pytest.Config) -> Recorder:
