@@ -125,7 +125,9 @@ def _disk(partials: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise NotHere(
-            f"it cannot be kept in {partials}: {error.strerror}", hint=ELSEWHERE, trouble=True
+            f"it cannot be kept in {partials}: {error.strerror or type(error).__name__}",
+            hint=ELSEWHERE,
+            trouble=True,
         ) from None
     except NotImplementedError:
         raise NotHere(

@@ -66,7 +66,7 @@ def shown(url: str) -> str:
 
 def host(url: str) -> str:
     """Who is asked."""
-    return urlsplit(shown(url)).netloc
+    return shown(url).partition("://")[2].partition("/")[0]
 
 
 def timed_out(error: Exception) -> bool:
