@@ -17,7 +17,7 @@ from typing import NoReturn
 from harness import __version__
 from harness.builds.build import examine
 from harness.builds.origin import locate
-from harness.commands import compare, suite
+from harness.commands import builds, compare, pins, suite
 from harness.commands.output import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -123,7 +123,7 @@ def parser() -> argparse.ArgumentParser:
     part.add_argument("--sums", action="store_true", help="only the sums")
     ledger.set_defaults(run=_ledger, only=Only.ALL)
 
-    for command in (suite, compare):
+    for command in (compare, builds, pins, suite):
         command.add(commands)
 
     lora = commands.add_parser(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from harness.builds.ref import GRAMMAR
 from harness.commands.options import add_common, selection, server, shown, tested
 from harness.commands.output import EXIT_FAILED, EXIT_NO_VERDICT, printed
 from harness.compare import Comparison, Kind, compare
@@ -28,7 +29,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         description=_DESCRIPTION,
         epilog=_EXITS,
     )
-    parser.add_argument("base", metavar="BASE", help="the build to compare with: a binary")
+    parser.add_argument("base", metavar="BASE", help=f"the build to compare with: {GRAMMAR}")
     parser.add_argument("head", metavar="HEAD", help="the build that may have broken something")
     parser.add_argument(
         "--memory", metavar="KINDS", help="generated models to test with, as --llama-memory"
@@ -39,7 +40,8 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
 
 def _compare(arguments: argparse.Namespace) -> int:
     chosen = selection(arguments)
-    servers = [server(ref, memory=arguments.memory) for ref in (arguments.base, arguments.head)]
+    refs = (arguments.base, arguments.head)
+    servers = [server(ref, arguments.flavour, memory=arguments.memory) for ref in refs]
     sessions = [one.prepare() for one in servers]  # both, before either runs for minutes
     base, head = (
         tested(*about, chosen) for about in zip(("base", "head"), servers, sessions, strict=True)

@@ -8,24 +8,44 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from harness.builds.base import Flavour
+from harness.builds.ladder import ready
+from harness.builds.obtain import obtain
 from harness.ledger import Run
-from harness.obtain import obtained
 from harness.report.format import Format, Part, in_json, in_markdown, terminal
 from harness.report.wording import titled
+from harness.server.device import AUTO
 from harness.session import Session
 from harness.suite import Selection, Server, run_suite
 
 _PROCESSES = re.compile(r"[1-9]\d*|auto|logical")
 
 
-def add_common(parser: argparse.ArgumentParser) -> None:
-    """`--format`, `-k`, `-m` and `-n`."""
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """`--format`."""
     parser.add_argument(
         "--format",
         choices=[form.value for form in Format],
         default=Format.TERMINAL.value,
         help="what to print (default: %(default)s)",
     )
+
+
+def add_flavour(parser: argparse.ArgumentParser) -> None:
+    """`--flavour`."""
+    parser.add_argument(
+        "--flavour",
+        type=_flavour,
+        default=Flavour.CPU,
+        metavar="|".join(Flavour),
+        help="what a build is to compute on that is no path (default: %(default)s)",
+    )
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """`--flavour`, `--format`, `-k`, `-m` and `-n`."""
+    add_flavour(parser)
+    add_format(parser)
     parser.add_argument("-k", dest="keyword", metavar="EXPR", help="only these scenarios (pytest)")
     parser.add_argument(
         "-m", dest="marks", metavar="MARKS", help="only these, e.g. 'not slow' (pytest)"
@@ -44,9 +64,15 @@ def selection(arguments: argparse.Namespace) -> Selection:
     return chosen
 
 
-def server(ref: str, **fields: Any) -> Server:
-    """What a reference to a build means, to be tested with these fields of `Server`."""
-    return Server(binary=obtained(ref), **fields)
+def server(ref: str, flavour: Flavour, **fields: Any) -> Server:
+    """The build that a ref names, to be tested with these fields of `Server`.
+
+    Raises `NotObtained` where it cannot be had.
+    """
+    found = ready(obtain(ref, flavour))
+    if found.entry is not None and fields.get("device", AUTO) == AUTO:
+        fields["device"] = flavour.value  # a person's own binary chooses itself
+    return Server(binary=found.path, **fields)
 
 
 def tested(name: str, server: Server, session: Session, chosen: Selection) -> Run:
@@ -61,6 +87,14 @@ def shown(form: str, parts: Iterable[Part], facts: Callable[[], dict[str, Any]])
     if form == Format.JSON:
         return in_json(facts())
     return terminal(parts) if form == Format.TERMINAL else in_markdown(parts)
+
+
+def _flavour(given: str) -> Flavour:
+    try:
+        return Flavour(given)
+    except ValueError:
+        known = ", ".join(Flavour)
+        raise argparse.ArgumentTypeError(f"{given!r} is none of {known}") from None
 
 
 def _processes(given: str) -> str:
