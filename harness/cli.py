@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from harness import __version__
+from harness.builds.base import Flavour
 from harness.builds.build import examine
+from harness.builds.ladder import ready
+from harness.builds.obtain import obtain, origin
 from harness.builds.origin import locate
 from harness.commands import builds, compare, pins, suite
 from harness.commands.output import (
@@ -72,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
 
     probe = commands.add_parser("probe", help="say what a llama-server binary is, as JSON")
     probe.add_argument(
-        "binary", nargs="*", metavar="BIN", help="default: the one the suite would use"
+        "binary", nargs="*", metavar="REF", help="default: the one the suite would use"
     )
     probe.set_defaults(run=_probe)
 
@@ -148,7 +151,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def _probe(arguments: argparse.Namespace) -> int:
-    for build in examine(locate(arguments.binary, os.environ)):
+    named = [
+        origin(ready(obtain(ref)), Flavour.CPU, "ref") for ref in arguments.binary
+    ]
+    for build in examine(named or locate([], os.environ)):
         print(json.dumps(build.facts(), indent=2))
     return 0
 

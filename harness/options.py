@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.builds.base import Flavour
 from harness.builds.build import Build
+from harness.builds.ref import GRAMMAR
 from harness.models.published import PUBLISHED
 from harness.models.spec import Model
 from harness.models.synthetic.store import DEFAULT, MODELS
@@ -32,6 +34,20 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="PATH",
         help="llama-server to test; may be repeated. Default: $LLAMA_SERVER_BIN_PATH, llama-server "
         "on the PATH, the installed wheel",
+    )
+    group.addoption(
+        "--llama-ref",
+        action="append",
+        default=[],
+        metavar="REF",
+        help=f"build of llama-server to test, obtained where it is not kept already: {GRAMMAR}. "
+        "May be repeated",
+    )
+    group.addoption(
+        "--llama-flavour",
+        choices=[flavour.value for flavour in Flavour],
+        default=Flavour.CPU.value,
+        help="what builds of --llama-ref are to compute on (default: %(default)s)",
     )
     group.addoption(
         "--llama-model",
@@ -109,9 +125,9 @@ def add_options(parser: pytest.Parser) -> None:
 
 def options_given(config: pytest.Config) -> bool:
     """Whether a person means to test a server, rather than to run some tests."""
-    options = ("--llama-bin", "--llama-arg", "--llama-lora", "--llama-launcher", "--llama-report")
+    options = ("bin", "ref", "arg", "lora", "launcher", "report")
     return (
-        any(config.getoption(option) for option in options)
+        any(config.getoption(f"--llama-{option}") for option in options)
         or config.getoption("--llama-memory") is not None
         or config.getoption("--llama-device") != AUTO
         or config.getoption("--llama-model") != GENERATED
@@ -132,7 +148,11 @@ def rerun(config: pytest.Config, item: pytest.Item, build: Build, model: Model) 
     words = ["pytest", f"{path}::{function}" + (f"[{'-'.join(parts)}]" if parts[0] else "")]
     if config.getoption("--llama-memory") is not None:
         words.append(f"--llama-memory={model.name}")
-    if not build.origin.provided:  # a server that is passed runs otherwise than the wheel's
+    if build.origin.ref is not None:
+        words.append(f"--llama-ref={build.origin.ref}")
+        if (flavour := config.getoption("--llama-flavour")) != Flavour.CPU:
+            words.append(f"--llama-flavour={flavour}")
+    elif not build.origin.provided:  # a server that is passed runs otherwise than the wheel's
         words.append(f"--llama-bin={build.origin.path}")
     if (model := config.getoption("--llama-model")) != GENERATED:
         words.append(f"--llama-model={model}")

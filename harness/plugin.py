@@ -18,7 +18,7 @@ import pytest
 from harness import suite
 from harness.bench import Bench
 from harness.builds.build import Build
-from harness.errors import UsageProblem
+from harness.errors import HarnessError, UsageProblem
 from harness.models.spec import Model
 from harness.options import add_options, check_options, options_given
 from harness.prompts import Route
@@ -57,7 +57,7 @@ _GRACE_SECONDS = 60.0
 _SLOW_FACTOR = 5
 
 _SESSION = pytest.StashKey[Session | None]()
-_PROBLEM = pytest.StashKey[UsageProblem | None]()
+_PROBLEM = pytest.StashKey[HarnessError | None]()
 _NO_SERVER = "no-llama-server"
 _WORKER_INPUT = "llama_cache_harness"
 
@@ -95,6 +95,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         with _uncaptured(config):  # a download shows its progress
             found = prepare(
                 binaries=config.getoption("--llama-bin"),
+                refs=config.getoption("--llama-ref"),
+                flavour=config.getoption("--llama-flavour"),
                 environ=dict(os.environ),
                 model=config.getoption("--llama-model"),
                 memory=config.getoption("--llama-memory"),
@@ -103,7 +105,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
                 launcher=config.getoption("--llama-launcher"),
                 device=config.getoption("--llama-device"),
             )
-    except UsageProblem as problem:
+    except HarnessError as problem:
         if options_given(config):
             raise pytest.UsageError(str(problem)) from None
         config.stash[_PROBLEM] = problem  # only matters to tests that need a server

@@ -6,15 +6,19 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
 from harness import __version__
+from harness.builds.base import Flavour
 from harness.builds.build import Build, examine
-from harness.builds.origin import locate
+from harness.builds.ladder import ready
+from harness.builds.obtain import obtain, origin
+from harness.builds.origin import Origin, locate
+from harness.builds.ref import parse
 from harness.errors import UsageProblem
 from harness.memory import Memory
 from harness.models.published import PUBLISHED, fetched
@@ -45,9 +49,8 @@ class Session:
 
     def device_flag(self, build: Build) -> str | None:
         """What `--device` says to servers of a build; None leaves it to the build."""
-        # Known bugs, and the known noise, are those of the CPU.
-        wanted = "cpu" if self.device == AUTO and build.origin.provided else self.device
-        return device_flag(wanted, build.capabilities, str(build.origin.path))
+        asked = build.origin.device if self.device == AUTO else None
+        return device_flag(asked or self.device, build.capabilities, str(build.origin.path))
 
     def _device_title(self, build: Build) -> str:
         said = user_flags(self.extra_args, build.capabilities)
@@ -112,6 +115,8 @@ class Session:
 def prepare(
     *,
     binaries: Sequence[str],
+    refs: Sequence[str] = (),
+    flavour: str = Flavour.CPU,
     environ: dict[str, str],
     model: str,
     memory: str | None,
@@ -122,10 +127,12 @@ def prepare(
 ) -> Session:
     """Finds and probes everything a run needs. Raises `UsageProblem` for what cannot be used."""
     single = (model, device, *([] if memory is None else [memory]))
-    if not all(isinstance(value, str) for value in (*binaries, *loras, *args, *single)):
+    if not all(isinstance(value, str) for value in (*binaries, *refs, *loras, *args, *single)):
         raise UsageProblem("`--` is no value for an option")  # argparse makes a list of it
     words = _words(args)
-    builds = examine(locate(binaries, environ), parse_launcher(launcher))
+    named = _obtained(refs, Flavour(flavour), environ)
+    found = locate(binaries, environ) if binaries or not refs else ()
+    builds = examine((*found, *named), parse_launcher(launcher))
     for build in builds:
         given = user_flags(words, build.capabilities)
         if device != AUTO and build.capabilities.spellings("--device")[0] in given:
@@ -137,6 +144,15 @@ def prepare(
     for build in builds:
         session.device_flag(build)
     return session
+
+
+def _obtained(refs: Sequence[str], flavour: Flavour, environ: Mapping[str, str]) -> list[Origin]:
+    """The builds of `--llama-ref`."""
+    for ref in refs:
+        parse(ref)  # all of them, before one is built for minutes
+    return [
+        origin(ready(obtain(ref, flavour, environ=environ)), flavour, "--llama-ref") for ref in refs
+    ]
 
 
 def _words(args: Sequence[str]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -24,6 +25,10 @@ _OURS = {
 _NOT_THEIRS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY")
 
 
+_PREFIX = re.compile(r"^(fatal|error|ERROR): (unable to access '\S+': )?")
+"""What programs begin with to say that it is an error, and what is known."""
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """How a program ended, and what it said on stdout and stderr."""
@@ -35,7 +40,8 @@ class Result:
     def last_line(self) -> str:
         """The last thing it said; programs end with why they failed."""
         lines = [line.strip() for line in self.text.splitlines() if line.strip()]
-        return lines[-1] if lines else f"no output, exit code {self.returncode}"
+        last = lines[-1] if lines else f"no output, exit code {self.returncode}"
+        return _PREFIX.sub("", last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,8 @@ from typing import TextIO
 from harness.builds.base import Flavour
 from harness.builds.cmake import Workshop
 from harness.builds.command import Runner
-from harness.builds.ladder import Ladder, Outcome
+from harness.builds.ladder import Ladder, Outcome, Ready
+from harness.builds.origin import Origin
 from harness.builds.pip import Pip
 from harness.builds.ref import Ref, parse
 from harness.builds.release import ReleaseRung
@@ -46,6 +47,18 @@ def obtain(
     store = store or Store()
     with ladder(ref, flavour, store, environ) as found:
         return found.obtain(ref, flavour, Steps(str(ref), out or sys.stderr))
+
+
+def origin(found: Ready, flavour: Flavour, said_by: str) -> Origin:
+    """A build as one that `examine` takes, with what is known of it beside what it says."""
+    facts = found.entry.facts if found.entry else None
+    return Origin(
+        path=found.path,
+        said_by=f"{said_by} {found.ref}",
+        number=facts.number if facts else None,
+        ref=str(found.ref) if facts else None,
+        device=flavour.value if facts else None,
+    )
 
 
 @contextmanager

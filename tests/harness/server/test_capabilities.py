@@ -120,6 +120,7 @@ def test_the_log_of_a_real_server_has_decisions_and_no_prompts(
         ("version: 0.1.0-dev (build 10434, commit 7e4c0a9)", "7e4c0a9", 10434),
         # A clone without history counts itself as the first build.
         ("version: 1 (7e4c0a9)", "7e4c0a9", None),
+        ("version: 50 (7e4c0a9)", "7e4c0a9", None),  # a clone of some depth
         ("version: 0.1.0-dev (build 1, commit 7e4c0a9)", "7e4c0a9", None),
         # A tarball knows nothing.
         ("version: 0 (unknown)", None, None),
