@@ -23,7 +23,9 @@ ELSEWHERE = "XDG_CACHE_HOME names another place"
 _TRIES = 5
 """How often a connection may break off before it is left to the next run."""
 _CHUNK_BYTES = 1 << 16
+"""More than Python keeps back: what has come is there when the process is killed."""
 _STRONG_ETAG = re.compile(r'"[^"\s]*"')
+"""By others no part can be asked for: they are of files that are only alike."""
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 
 
@@ -196,7 +198,7 @@ def _ask(file: _File, partial: _Partial, steps: Steps) -> None:
         response.raw.headers.pop("Content-Encoding", None)
         start, total = _place(file, response, there, etag, partial)
         if start == 0:
-            partial.begin(_strong(response.headers.get("ETag", "")))
+            partial.begin(response.headers.get("ETag", ""))
         else:
             steps.say(f"going on after {start / 1e6:.1f} MB")
         _append(response, partial, start, total, steps)
@@ -247,7 +249,6 @@ def _append(
         with partial.path.open("ab") as out:
             for chunk in response.iter_content(_CHUNK_BYTES):
                 out.write(chunk)
-                out.flush()  # so that it is there if the process is killed
                 done += len(chunk)
                 steps.progress(done, total)
                 if total is not None and done > total:
@@ -266,8 +267,3 @@ def _append(
 def _length(response: requests.Response) -> int | None:
     length = response.headers.get("Content-Length", "")
     return int(length) if length.isdecimal() else None
-
-
-def _strong(etag: str) -> str:
-    """An etag by which a part can be asked for: others are of files that are only alike."""
-    return etag if _STRONG_ETAG.fullmatch(etag) else ""

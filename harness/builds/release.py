@@ -117,10 +117,10 @@ class _Repository:
                 if response.status_code == 404:
                     raise NotHere(f"no such build: {shown(self.base)} has no release b{number}")
                 if response.status_code != 200:
-                    help = " (GH_TOKEN may help)" if response.status_code in _LIMITED else ""
-                    raise _NoAnswer(f"{host(url)} answers HTTP {response.status_code}{help}")
+                    advice = " (GH_TOKEN may help)" if response.status_code in _LIMITED else ""
+                    raise _NoAnswer(f"{host(url)} answers HTTP {response.status_code}{advice}")
                 return msgspec.json.decode(response.content, type=_Release)
-        except (msgspec.DecodeError, UnicodeError):
+        except msgspec.DecodeError:
             raise _NoAnswer(f"what answers at {host(url)} is no release API") from None
         except NotHere as error:
             if not error.trouble:

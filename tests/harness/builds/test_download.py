@@ -163,7 +163,14 @@ def test_a_file_that_is_started_again(places: Places, why: str) -> None:
 
 
 WRONG_PARTS: Mapping[str, Answer] = {
-    "another_place": Answer(BODY[CHUNK:], 206, headers={"Content-Range": f"bytes {CHUNK}-9/10"}),
+    "another_place": Answer(
+        BODY[CHUNK:],
+        206,
+        headers={
+            "Content-Range": f"bytes {CHUNK}-{len(BODY) - 1}/{len(BODY)}",
+            "ETag": f'"{sha256(BODY)}"',
+        },
+    ),
     "another_version": Answer(
         BODY[2 * CHUNK :],
         206,
@@ -250,6 +257,17 @@ def test_a_host_that_does_not_say_how_much_comes(places: Places) -> None:
     with FakeServer(FakeFile(BODY, length=False, cuts=iter([CHUNK]))) as server:
         assert downloaded(server.url, places, size=len(BODY)) == sha256(BODY)
         assert ranges(server) == [None, f"bytes={CHUNK}-"]
+
+
+def test_a_host_that_does_not_stop(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is too much is not waited for, and does not fill the disk."""
+    monkeypatch.setattr(web, "READ_SECONDS", 0.2)
+    hold = threading.Event()
+    with FakeServer(FakeFile(BODY, length=False, hold=hold, hold_after=2 * CHUNK)) as server:
+        error = refusal(server.url, places, size=CHUNK)
+        hold.set()
+    assert error.reason == f"more than {CHUNK} bytes came"
+    assert places.kept() == []
 
 
 def test_a_host_that_takes_gz_for_a_way_to_send(places: Places) -> None:

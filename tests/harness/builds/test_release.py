@@ -232,6 +232,14 @@ def test_a_wrong_digest(place: Place) -> None:
     assert list(place.into.iterdir()) == []
 
 
+def test_a_wrong_size(place: Place) -> None:
+    """Which older releases have, that have no digests."""
+    name = f"{NAME}.tar.gz"
+    releases = FakeReleases({name: TAR}, digests={name: None}, kept={name: FakeFile(ZIP)})
+    with FakeServer(releases) as server:
+        assert f"has {len(ZIP)} bytes, not {len(TAR)}" in place.refusal(server.url).reason
+
+
 @pytest.mark.parametrize("digest", [None, "", "sha512:00", "sha256:beef"])
 def test_no_digest(place: Place, digest: str | None) -> None:
     name = f"{NAME}.tar.gz"
@@ -372,6 +380,20 @@ def test_a_connection_that_breaks_off(place: Place) -> None:
         place.delivery(server.url)
         assert names(server) == [name, name]
         assert header(server.asked[-1], "Range") == f"bytes={1 << 17}-"
+
+
+def test_a_later_run_goes_on(place: Place) -> None:
+    """What has come is not in the directory, which is thrown away."""
+    name, body = f"{NAME}.tar.gz", tar_gz(build(noise=random.Random(0).randbytes(200_000)))
+    kept = {name: FakeFile(body, cuts=iter([1 << 17, 0, 0, 0, 0]))}
+    with FakeServer(FakeReleases({name: body}, kept=kept)) as server:
+        assert place.refusal(server.url).trouble
+        shutil.rmtree(place.into)
+        place.into.mkdir()
+        server.asked.clear()
+        place.delivery(server.url)
+        assert header(server.asked[-1], "Range") == f"bytes={1 << 17}-"
+        assert names(server) == [name]
 
 
 @pytest.mark.parametrize("variable", ["GH_TOKEN", "GITHUB_TOKEN"])
