@@ -261,7 +261,7 @@ def test_a_host_that_does_not_say_how_much_comes(places: Places) -> None:
 
 def test_a_host_that_does_not_stop(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is too much is not waited for, and does not fill the disk."""
-    monkeypatch.setattr(web, "READ_SECONDS", 0.2)
+    monkeypatch.setattr(web, "READ_SECONDS", 10.0)
     hold = threading.Event()
     with FakeServer(FakeFile(BODY, length=False, hold=hold, hold_after=2 * CHUNK)) as server:
         error = refusal(server.url, places, size=CHUNK)
