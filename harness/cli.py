@@ -151,9 +151,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _probe(arguments: argparse.Namespace) -> int:
-    named = [
-        origin(ready(obtain(ref)), Flavour.CPU, "ref") for ref in arguments.binary
-    ]
+    named = [origin(ready(obtain(ref)), Flavour.CPU, "ref") for ref in arguments.binary]
     for build in examine(named or locate([], os.environ)):
         print(json.dumps(build.facts(), indent=2))
     return 0

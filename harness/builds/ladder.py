@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.builds.archive import BadArchive
 from harness.builds.base import Delivery, DoesNotBuild, Flavour, NotHere, Rung, Wanted
 from harness.builds.ref import (
     CommitRef,
@@ -161,7 +162,10 @@ class Ladder:
 
     def _delivered(self, rung: Rung, wanted: Wanted, steps: Steps, start: float) -> Entry:
         with self.store.filling() as directory:
-            delivery = rung.deliver(wanted, directory, steps)
+            try:
+                delivery = rung.deliver(wanted, directory, steps)
+            except BadArchive as error:
+                raise NotHere(f"what it has is no good archive: {error.reason}") from None
             binary = directory / delivery.binary
             try:
                 capabilities = probe(binary, self.session)

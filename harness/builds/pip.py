@@ -38,7 +38,7 @@ class Pip:
 
         Raises `NotHere` where the index has no such version, or cannot be reached.
         """
-        python = self._python(steps)
+        python = self.ready(steps)
         kind = ("--no-binary=:all:", "--no-build-isolation") if sdist else ("--only-binary=:all:",)
         wanted = f"{package}=={version}"
         with steps.step(f"fetching {package} {version}", log=self.runner.log):
@@ -52,7 +52,7 @@ class Pip:
             return files[0]
         raise _refusal(result, f"{package} {version}")
 
-    def _python(self, steps: Steps) -> Path:
+    def ready(self, steps: Steps) -> Path:
         """The interpreter of that environment, which is made now unless it is there whole."""
         python, whole = self._home / "bin" / "python", self._home / "whole"
         with self.store.lock("pip", "another process is setting up pip; waiting for it"):

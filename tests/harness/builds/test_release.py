@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import random
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.builds import web
+from harness.builds import release, web
 from harness.builds.base import Delivery, Flavour, NotHere, Rung, Wanted
 from harness.builds.ref import NumberRef, parse
 from harness.builds.release import ReleaseRung
@@ -335,8 +336,8 @@ def test_a_number_that_is_another_commit_there(place: Place) -> None:
 
 
 INSIDE: Mapping[str, tuple[bytes, str]] = {
-    "breaks_off": (TAR[:-100], "damaged"),
-    "up": (tar_gz({**build(), "llama-b1/../../evil": b""}), "leads elsewhere"),
+    "breaks_off": (TAR[:-100], "breaks off"),
+    "up": (tar_gz({**build(), "llama-b1/../../evil": b""}), "outside"),
     "none": (tar_gz({"llama-b1/llama-cli": SERVER}), "has no llama-server in it"),
     "two": (tar_gz({**build("a/"), **build("b/")}), "has 2 llama-server in it"),
     "link": (tar_gz({"llama-server": "llama", "llama": SERVER}), "has no llama-server in it"),
@@ -364,8 +365,10 @@ def test_a_damaged_archive_of_no_digest(place: Place) -> None:
 def test_an_archive_that_is_larger_than_the_disk(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    room = shutil.disk_usage(place.into)._replace(free=1)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: room)
+    def full(archive: Path, into: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(release, "unpack", full)
     with FakeServer(FakeReleases({f"{NAME}.tar.gz": TAR})) as server:
         error = place.refusal(server.url)
     assert error.reason == f"{NAME}.tar.gz cannot be unpacked: No space left on device"
