@@ -179,6 +179,7 @@ class Client:
                 n_ctx=slot.integer("n_ctx"),
                 is_processing=slot.flag("is_processing"),
                 n_prompt_tokens=slot.optional("n_prompt_tokens"),
+                used=slot.optional("id_task") not in (None, -1),
             )
             for slot in data.objects("slots")
         )

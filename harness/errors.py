@@ -37,12 +37,24 @@ class NotTestable(HarnessError):
     """What a scenario needs is not given: the user's arguments, model or files say otherwise."""
 
 
+class OtherServerNeeded(NotTestable):
+    """The server that was attached to is none for this scenario; `command` starts one that is."""
+
+    def __init__(self, message: str, *, command: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.command = command
+
+
 class Unsupported(NotTestable):
     """The build lacks a flag that a scenario needs."""
 
 
 class ServerError(HarnessError):
     """A llama-server we started did not do its part as a process."""
+
+
+class ServerEnded(ServerError):
+    """The process ended when it should live."""
 
 
 class ReferenceTrouble(HarnessError):

@@ -78,13 +78,16 @@ class Props:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One entry of `/slots`. `n_ctx` is how many tokens the slot has room for; `n_prompt_tokens` is
-    what it holds when it is idle, None where unknown."""
+    """One entry of `/slots`."""
 
     id: int
     n_ctx: int
+    """How many tokens it has room for."""
     is_processing: bool
     n_prompt_tokens: int | None
+    """What it holds when it is idle; None where unknown."""
+    used: bool
+    """Whether it ever had a request; what is restored into it from a file does not count."""
 
 
 @dataclass(frozen=True, slots=True)

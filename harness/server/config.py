@@ -188,9 +188,14 @@ def argv(config: ServerConfig, capabilities: Capabilities) -> tuple[str, ...]:
 
     A field whose flag is also among `extra_args` gives way to the user's words.
     """
+    ours = ("-lv", str(capabilities.log_level), "--log-colors", "off")
+    return ("--host", "127.0.0.1", "--port", "0", *ours, *flags_of(config, capabilities))
+
+
+def flags_of(config: ServerConfig, capabilities: Capabilities) -> tuple[str, ...]:
+    """The same without what says where to listen and what to log."""
     given = user_flags(config.extra_args, capabilities)
-    words: list[str] = ["--host", "127.0.0.1", "--port", "0"]
-    words += ["-lv", str(capabilities.log_level), "--log-colors", "off"]
+    words: list[str] = []
     for name, flag in FLAGS.items():
         written = list(_written(flag, getattr(config, name)))
         if not written or (capabilities.spellings(flag.on)[0] in given and not flag.repeats):
@@ -224,21 +229,32 @@ def lacking(
 
 
 def contradictions(
-    config: ServerConfig, required: Iterable[str], capabilities: Capabilities
+    config: ServerConfig,
+    required: Iterable[str],
+    capabilities: Capabilities,
+    *,
+    started: bool = False,
 ) -> tuple[str, ...]:
     """Where the user's `extra_args` say otherwise than the fields a scenario requires.
 
-    One text a contradiction, naming both: "needs --parallel 1, --llama-arg gives -np 4".
+    One text a contradiction, naming both: "needs --parallel 1, --llama-arg gives -np 4". With
+    `started` these words are what a server runs with, which no word of ours can be added to.
     """
+    gives = "the server was started with" if started else "--llama-arg gives"
     given = user_flags(config.extra_args, capabilities)
-    clashes = []
+    clashes: list[str] = []
+    missing: list[str] = []
     for name in required:
         flag, value = FLAGS[name], getattr(config, name)
         users = given.get(capabilities.spellings(flag.on)[0])
-        if users is None or _same(flag, value, users):
-            continue
-        needs = shlex.join(_written(flag, value)) or f"no {flag.on}"
-        clashes.append(f"needs {needs}, --llama-arg gives {shlex.join(users)}")
+        written = _written(flag, value)
+        if users is None:
+            missing += written
+        elif not _same(flag, value, users):
+            needs = shlex.join(written) or f"no {flag.on}"
+            clashes.append(f"needs {needs}, {gives} {shlex.join(users)}")
+    if started and missing:
+        clashes.append(f"needs {shlex.join(missing)}, the server was started without")
     return tuple(clashes)
 
 
@@ -249,20 +265,48 @@ def user_flags(words: Sequence[str], capabilities: Capabilities) -> dict[str, tu
     that is the harness's own.
     """
     found: dict[str, tuple[str, ...]] = {}
-    current: str | None = None
+    for flag in grouped(words, capabilities, "--llama-arg"):
+        if why := reserved(flag[0], capabilities):
+            raise UsageProblem(f"--llama-arg may not give {flag[0]}", hint=why)
+        found[capabilities.spellings(flag[0])[0]] = flag
+    return found
+
+
+def grouped(
+    words: Sequence[str], capabilities: Capabilities, said_by: str
+) -> tuple[tuple[str, ...], ...]:
+    """Each flag with its values, in the order given.
+
+    Raises `UsageProblem` for a word that belongs to no flag, or one the build does not know.
+    """
+    found: list[tuple[str, ...]] = []
     for word in words:
         if capabilities.supports(word):
-            _check_not_reserved(word, capabilities)
-            current = capabilities.spellings(word)[0]
-            found[current] = (word,)
-        elif current is not None and not _FLAG_LIKE.match(word):
-            found[current] = (*found[current], word)
+            found.append((word,))
+        elif found and not _FLAG_LIKE.match(word):
+            found[-1] = (*found[-1], word)
         else:
             raise UsageProblem(
-                f"--llama-arg: this llama-server has no flag {word}",
+                f"{said_by}: this llama-server has no flag {word}",
                 hint=f"{capabilities.version}; see its --help",
             )
-    return found
+    return tuple(found)
+
+
+def without(
+    words: Sequence[str], fields: Iterable[str], capabilities: Capabilities
+) -> tuple[str, ...]:
+    """A user's words but for the flags of these fields."""
+    theirs = {capabilities.spellings(FLAGS[name].on)[0] for name in fields}
+    flags = grouped(words, capabilities, "--llama-arg")
+    kept = (flag for flag in flags if capabilities.spellings(flag[0])[0] not in theirs)
+    return tuple(word for flag in kept for word in flag)
+
+
+def reserved(word: str, capabilities: Capabilities) -> str:
+    """Why a flag is the harness's own; empty where it is not."""
+    spellings = capabilities.spellings(word)
+    return next((why for flag, why in _RESERVED.items() if flag in spellings), "")
 
 
 def check_adapter_path(path: Path) -> None:
@@ -272,13 +316,6 @@ def check_adapter_path(path: Path) -> None:
             f"{path}: llama-server cannot load an adapter whose path has ':' or ','",
             hint="put it elsewhere; XDG_CACHE_HOME moves generated ones, HF_HOME fetched ones",
         )
-
-
-def _check_not_reserved(word: str, capabilities: Capabilities) -> None:
-    spellings = capabilities.spellings(word)
-    for reserved, why in _RESERVED.items():
-        if reserved in spellings:
-            raise UsageProblem(f"--llama-arg may not give {word}", hint=why)
 
 
 def _written(flag: Flag, value: object) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from typing import Self
 import psutil
 
 from harness.client import Client
-from harness.errors import Disconnected, Refused, RequestError, ServerError, TimedOut
+from harness.errors import Disconnected, Refused, RequestError, ServerEnded, ServerError, TimedOut
 from harness.replies import Props
 from harness.server.capabilities import Capabilities
 from harness.server.config import CPU, ServerConfig, argv, on_cpu
@@ -28,15 +28,15 @@ from harness.server.log import ServerLog
 
 READY_SECONDS = 60.0
 _STOP_SECONDS = 10.0
-_DYING_SECONDS = 5.0
+DYING_SECONDS = 5.0
 _SLOWEST_POLL_SECONDS = 0.25
-_LOADING = 503
+LOADING = 503
 _POLLS_OF_LOG = 32
 _POLL_SECONDS = 0.003
 
 
-class ServerExited(ServerError):
-    """The process ended when it should live; says how, with its command line and last log lines."""
+class ServerExited(ServerEnded):
+    """A process of ours ended; says how, with its command line and last log lines."""
 
     def __init__(self, server: LlamaServer, returncode: int) -> None:
         how = (
@@ -163,7 +163,7 @@ class LlamaServer:
         """
         assert self._process is not None, "the server is not running"
         if isinstance(error, Disconnected):
-            returncode = _wait_for_end(self._process, _DYING_SECONDS)
+            returncode = _wait_for_end(self._process, DYING_SECONDS)
             if returncode is not None:
                 return ServerExited(self, returncode)
         return error
@@ -253,7 +253,7 @@ class LlamaServer:
         except (Disconnected, TimedOut) as error:
             return error.message
         except Refused as error:
-            if error.status != _LOADING:
+            if error.status != LOADING:
                 raise ServerError(error.message, detail=self.describe()) from error
             return "it is still loading its model"
         except RequestError as error:  # it speaks, but not as a llama-server
@@ -335,11 +335,11 @@ def _kill(processes: list[psutil.Process]) -> None:
         except psutil.NoSuchProcess:
             continue
     deadline = time.monotonic() + _STOP_SECONDS
-    while any(_runs(process) for process in processes) and time.monotonic() < deadline:
+    while any(runs(process) for process in processes) and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
 
 
-def _runs(process: psutil.Process) -> bool:
+def runs(process: psutil.Process) -> bool:
     """A zombie does not: in a container, the process that inherits it may never wait for it."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE

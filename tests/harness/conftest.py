@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from harness.builds.build import Build
+from harness.server.guard import Guard
+from tests.harness.by_hand import ByHand
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +26,10 @@ def dead() -> Iterator[str]:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+
+
+@pytest.fixture
+def by_hand(llama_guard: Guard, tmp_path: Path) -> Iterator[ByHand]:
+    """Starts servers as a person does it; they end with the test."""
+    with ExitStack() as stack:
+        yield ByHand(llama_guard, tmp_path, stack)

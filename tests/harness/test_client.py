@@ -95,7 +95,8 @@ def test_without_probabilities(client: Client) -> None:
 def test_slots_and_slot_files(client: Client) -> None:
     reply = client.completion(TEXT, Options(id_slot=0))
     held = reply.tokens_cached
-    assert [slot.id for slot in client.slots()] == [0, 1]
+    first, second = client.slots()
+    assert (first.id, second.id, first.used) == (0, 1, True)
     saved = client.save_slot(0, "slot.bin")
     assert (saved.id_slot, saved.n_tokens) == (0, held)
     assert client.erase_slot(0) == held

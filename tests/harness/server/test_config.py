@@ -15,8 +15,10 @@ from harness.server.config import (
     ServerConfig,
     argv,
     contradictions,
+    flags_of,
     lacking,
     user_flags,
+    without,
 )
 
 MODEL = Path("model.gguf")
@@ -429,3 +431,45 @@ def test_a_users_words_come_last_and_as_given() -> None:
 def test_a_users_words_are_checked_whenever_a_command_is_made() -> None:
     with pytest.raises(UsageProblem):
         argv(dataclasses.replace(BARE, extra_args=("--port", "80")), BUILD)
+
+
+@pytest.mark.parametrize(
+    ("words", "fields", "texts"),
+    [
+        (("-np", "1", "-kvu"), {"parallel": 1, "kv_unified": True}, []),
+        (("-np", "1"), {"embeddings": False}, []),
+        (("-c", "16384"), {"ctx_size": 8192}, []),
+        ((), {"parallel": 1}, ["needs --parallel 1, the server was started without"]),
+        (
+            (),
+            {"parallel": 1, "kv_unified": False},
+            ["needs --parallel 1 --no-kv-unified, the server was started without"],
+        ),
+        (
+            ("-np", "4"),
+            {"parallel": 1, "cache_ram": 8},
+            [
+                "needs --parallel 1, the server was started with -np 4",
+                "needs --cache-ram 8, the server was started without",
+            ],
+        ),
+    ],
+)
+def test_what_a_server_was_started_with(
+    words: tuple[str, ...], fields: dict[str, object], texts: list[str]
+) -> None:
+    config = dataclasses.replace(BARE, extra_args=words, **fields)  # type: ignore[arg-type]  # as above
+    assert list(contradictions(config, fields, BUILD, started=True)) == texts
+
+
+def test_a_users_words_without_those_of_some_fields() -> None:
+    words = ("-np", "4", "-fa", "on", "--parallel", "1", "-no-kvu")
+    assert without(words, ["parallel", "kv_unified"], BUILD) == ("-fa", "on")
+    assert without(words, [], BUILD) == words
+
+
+def test_flags_without_what_is_the_harnesss_own() -> None:
+    config = with_field("parallel", 1)
+    whole = argv(config, BUILD)
+    assert whole[-len(flags_of(config, BUILD)) :] == flags_of(config, BUILD)
+    assert not {"--host", "--port", "-lv", "--log-colors"} & set(flags_of(config, BUILD))

@@ -371,7 +371,7 @@ def test_a_server_that_dies_while_it_answers(make_server: MakeServer) -> None:
 def test_a_server_that_lives_is_not_the_cause(
     error: RequestError, make_server: MakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_module, "_DYING_SECONDS", 0.05)
+    monkeypatch.setattr(process_module, "DYING_SECONDS", 0.05)
     with make_server() as server:
         assert server.cause(error) is error
 
