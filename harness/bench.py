@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Unpack
 
 from harness.client import Client
-from harness.errors import NotTestable, Unsupported
+from harness.errors import NotTestable, OtherServerNeeded, Unsupported
 from harness.models.spec import Model
 from harness.prompts import Prompt, Route
 from harness.reasons.course import Rules
 from harness.reference import Reference, reference_config
+from harness.server.attached import Attached, AttachedServer
 from harness.server.config import (
     CPU,
     DEFAULT_SIMILARITY,
@@ -21,8 +22,10 @@ from harness.server.config import (
     LoadedAdapter,
     ServerConfig,
     contradictions,
+    flags_of,
     lacking,
     user_flags,
+    without,
 )
 from harness.server.guard import Guard
 from harness.server.process import LlamaServer, Program
@@ -32,6 +35,9 @@ _ALL_LAYERS = 999
 _BATCH = 2048
 # The smaller a micro-batch, the more of a short prompt can memory that cannot rewind be held to.
 _UBATCH, _UBATCH_WITH_CHECKPOINTS = 512, 64
+
+ServerUnderTest = LlamaServer | AttachedServer
+"""The server of a scenario; those of cold runs are always our own."""
 
 
 @dataclass(slots=True)
@@ -49,6 +55,8 @@ class Bench:
     """`--device` of every server; None leaves it to the build."""
     extra_args: tuple[str, ...] = ()
     """The user's own server arguments."""
+    attached: Attached | None = None
+    """The server of scenarios, where a person has started it; `extra_args` are its words."""
     _reference: Reference | None = None
     _prompt_tokens: dict[object, tuple[int, ...]] = field(default_factory=dict, repr=False)
 
@@ -80,9 +88,17 @@ class Bench:
         capabilities = self.program.capabilities
         if lacks := lacking(changed, capabilities, required):
             raise Unsupported(f"the build has no {', '.join(lacks)}")
-        if clashes := contradictions(changed, required, capabilities):
+        if self.attached is not None:
+            self._check_attached(self.attached, changed, required)
+        elif clashes := contradictions(changed, required, capabilities):
             raise NotTestable("; ".join(clashes))
         return changed
+
+    def under_test(self, config: ServerConfig, log_path: Path) -> ServerUnderTest:
+        """The server of a scenario: a new one, or the one that a person has started."""
+        if self.attached is None:
+            return self.server(config, log_path)
+        return AttachedServer(self.attached, self.program, config, ready_seconds=self.seconds)
 
     def server(self, config: ServerConfig, log_path: Path) -> LlamaServer:
         """A server with this configuration, not started yet."""
@@ -157,7 +173,36 @@ class Bench:
             self._reference.close()
             self._reference = None
 
+    def _check_attached(
+        self, attached: Attached, config: ServerConfig, required: ConfigFields
+    ) -> None:
+        """Raises `NotTestable` unless a server was started as a configuration requires."""
+        if config.slot_save_path is not None:
+            raise NotTestable("slot files are not tested on a server that was attached to")
+        names = [*required, *(["override_kv"] if config.override_kv else [])]
+        capabilities = self.program.capabilities
+        clashes = contradictions(config, names, capabilities, started=True)
+        if clashes := (*clashes, *attached.unlike(config)):
+            wanted = replace(
+                self._usual(),
+                adapters=config.adapters,
+                override_kv=config.override_kv,
+                extra_args=without(self.extra_args, required, capabilities),
+            )
+            words = flags_of(replace(wanted, **required), capabilities)
+            command = (str(self.program.binary), *words)
+            raise OtherServerNeeded("; ".join(clashes), command=command)
+
     def _defaults(self) -> ServerConfig:
+        """What a configuration says that requires nothing.
+
+        Nothing where a server was attached to: what it was not told it has chosen itself.
+        """
+        if self.attached is not None:
+            return ServerConfig(model=self.model.file.path, fit=None)
+        return self._usual()
+
+    def _usual(self) -> ServerConfig:
         """Where cached and cold runs differ least: one thread, no flash attention, KV as usual."""
         return ServerConfig(
             model=self.model.file.path,
@@ -188,6 +233,6 @@ class Bench:
     def _is_quiet(self, config: ServerConfig) -> bool:
         """Whether noise is known: a generated model on the CPU, with the numbers' own defaults."""
         on_cpu = config.device == CPU or not self.program.capabilities.devices
-        usual = reference_config(self._defaults(), self.model)
+        usual = reference_config(self._usual(), self.model)
         as_measured = replace(config, ctx_size=usual.ctx_size) == usual
         return self.model.oracle is not None and on_cpu and as_measured

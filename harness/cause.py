@@ -40,6 +40,7 @@ class Cause(StrEnum):
     REFUSED = "refused"
     ACCEPTED = "accepted"
     NUMBERS = "the server's numbers"
+    NOT_READ = "the log is not read"
     UNKNOWN = "unknown"
 
     @property

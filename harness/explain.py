@@ -40,6 +40,8 @@ _FIRST = (SlotSkipped, SlotCompared, SlotSelected, AdaptersChanged, TaskStarted)
 """One of these comes first when a request does."""
 _LAST = (PromptKept, TaskEnded)
 """And these only where one did."""
+_OF_REUSE = {Kind.LOST_REUSE, Kind.WRONG_REUSE, Kind.WRONG_ANSWER}
+_NOTHING_REUSED = Reason(cause=Cause.NOT_REUSED, text="cache_n is 0")
 _FROM: Mapping[Via, Cause] = {
     Via.COMPUTED: Cause.FROM_SLOT,
     Via.CACHE: Cause.FROM_CACHE,
@@ -52,7 +54,8 @@ class Logged:
     """A step, with what the server logged since the one before."""
 
     row: RequestRow
-    events: Iterable[Event] = ()
+    events: Iterable[Event] | None = ()
+    """None where the log is not read."""
     rules: Rules = DEFAULTS
 
 
@@ -83,6 +86,8 @@ class _Narrator:
 
     def told(self, step: Logged) -> RequestRow:
         """The row of a step, with its reason if one is due."""
+        if step.events is None:
+            return _without_log(step.row)
         row, known = step.row, self._chronicle
         late, own = _divided(step.events)
         follow(known, self._last, late)
@@ -137,7 +142,7 @@ class _Narrator:
     ) -> Reason | None:
         kinds = {kind for kind, _ in row.failures}
         lost = Kind.LOST_REUSE in kinds
-        wrong = bool(kinds & {Kind.WRONG_REUSE, Kind.WRONG_ANSWER})
+        wrong = bool(kinds & (_OF_REUSE - {Kind.LOST_REUSE}))
         if lost or (row.read_again and not kinds):
             miss = self._miss(row, course, at, rules)
             also = f"; and what was reused: {self._origin(row, course)}" if wrong else ""
@@ -171,7 +176,7 @@ class _Narrator:
         """Where that came from which was reused and should not have been, or is wrong."""
         source, checkpoint = course.source, course.checkpoint
         if not row.cache_n:
-            return Reason(cause=Cause.NOT_REUSED, text="cache_n is 0")
+            return _NOTHING_REUSED
         if course.shifted:
             where = f"{course.shifted} tokens were moved to where the prompt has them"
             return Reason(cause=Cause.SHIFTED, text=where)
@@ -220,6 +225,20 @@ def _chosen(row: RequestRow, course: Course) -> str | None:
 
 def _read_again(row: RequestRow) -> int:
     return 0 if row.cache_n is None else max(0, row.possible - row.cache_n)
+
+
+def _without_log(row: RequestRow) -> RequestRow:
+    """A step on a server whose log is somebody else's: what the reply itself shows, and no more."""
+    row = replace(row, chosen=_chosen(row, Course()), read_again=_read_again(row))
+    kinds = {kind for kind, _ in row.failures}
+    if not kinds and not row.read_again:
+        return row
+    if kinds and not kinds & _OF_REUSE:
+        return replace(row, reason=_other(row, Course()))
+    if row.cache_n == 0 and Kind.WRONG_ANSWER in kinds and Kind.LOST_REUSE not in kinds:
+        return replace(row, reason=_NOTHING_REUSED)
+    text = "that of a server that was attached to"
+    return replace(row, reason=Reason(cause=Cause.NOT_READ, text=text))
 
 
 def _other(row: RequestRow, course: Course) -> Reason:

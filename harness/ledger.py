@@ -193,6 +193,8 @@ class VerdictRow:
     argv: tuple[str, ...]
     seconds: float
     requests: tuple[RequestRow, ...] = field(default=())
+    start_as: tuple[str, ...] = field(default=())
+    """The command line of a server it can be tested on, where the one attached to is none."""
 
     @property
     def reuses(self) -> list[str]:

@@ -50,6 +50,14 @@ def add_options(parser: pytest.Parser) -> None:
         help="what builds of --llama-ref are to compute on (default: %(default)s)",
     )
     group.addoption(
+        "--llama-url",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="http://HOST:PORT of a llama-server that you started on this machine, under a "
+        "debugger, say: scenarios that need just such a server, fresh, are tested on it",
+    )
+    group.addoption(
         "--llama-model",
         default=GENERATED,
         metavar="PATH|NAME",
@@ -125,7 +133,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 def options_given(config: pytest.Config) -> bool:
     """Whether a person means to test a server, rather than to run some tests."""
-    options = ("bin", "ref", "arg", "lora", "launcher", "report")
+    options = ("bin", "ref", "url", "arg", "lora", "launcher", "report")
     return (
         any(config.getoption(f"--llama-{option}") for option in options)
         or config.getoption("--llama-memory") is not None
@@ -138,6 +146,13 @@ def check_options(config: pytest.Config) -> None:
     """Raises `UsageError` for what can be told from the words alone."""
     _refuse_separate_paths(config)
     _check_seconds(config.getoption("--llama-timeout"))
+    urls = config.getoption("--llama-url")
+    if len(urls) > 1:
+        raise pytest.UsageError("--llama-url was given twice: one server is attached to")
+    if urls and getattr(config.option, "dist", "no") != "no":
+        raise pytest.UsageError(
+            "--llama-url: there is one server, and scenarios want it for themselves (leave out -n)"
+        )
 
 
 def rerun(config: pytest.Config, item: pytest.Item, build: Build, model: Model) -> str:
@@ -148,7 +163,9 @@ def rerun(config: pytest.Config, item: pytest.Item, build: Build, model: Model) 
     words = ["pytest", f"{path}::{function}" + (f"[{'-'.join(parts)}]" if parts[0] else "")]
     if config.getoption("--llama-memory") is not None:
         words.append(f"--llama-memory={model.name}")
-    if build.origin.ref is not None:
+    if urls := config.getoption("--llama-url"):
+        words.append(f"--llama-url={urls[0]}")
+    elif build.origin.ref is not None:
         words.append(f"--llama-ref={build.origin.ref}")
         if (flavour := config.getoption("--llama-flavour")) != Flavour.CPU:
             words.append(f"--llama-flavour={flavour}")

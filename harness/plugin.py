@@ -104,6 +104,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
                 args=config.getoption("--llama-arg"),
                 launcher=config.getoption("--llama-launcher"),
                 device=config.getoption("--llama-device"),
+                url=next(iter(config.getoption("--llama-url")), None),
             )
     except HarnessError as problem:
         if options_given(config):
@@ -226,6 +227,7 @@ def llama_bench(
         seconds=request.config.getoption("--llama-timeout"),
         device=found.device_flag(llama_build),
         extra_args=found.extra_args,
+        attached=found.attached,
     )
     yield bench
     bench.close()

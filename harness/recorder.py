@@ -17,7 +17,7 @@ import pytest
 from _pytest._code.code import ReprEntryNative, ReprExceptionInfo, ReprFileLocation, ReprTraceback
 
 from harness.builds.build import Build
-from harness.errors import HarnessError, NotTestable, Unsupported
+from harness.errors import HarnessError, NotTestable, OtherServerNeeded, Unsupported
 from harness.expect import Claim
 from harness.judge import NOT_JUDGED
 from harness.known_bugs import Case, KnownBug, alike, conclude, find, load
@@ -178,7 +178,7 @@ class Recorder:
                 trouble = HarnessError("this test judged nothing", hint="no step claims anything")
             if trouble is None:
                 verdict = conclude(signature, known)
-                if verdict is Verdict.KNOWN_BUG_GONE and self._config.getoption("--llama-arg"):
+                if verdict is Verdict.KNOWN_BUG_GONE and self._own_words():
                     # It is known for the harness's own arguments: with others it need not show.
                     verdict, reason = Verdict.HOLDS, _unseen(known)
                 self._express(verdict, known, item, report, test)
@@ -201,7 +201,12 @@ class Recorder:
             argv=scenario.command if scenario else (),
             seconds=round(time.monotonic() - test.started, 3),
             requests=tuple(step.row for step in scenario.steps) if scenario else (),
+            start_as=error.command if isinstance(error, OtherServerNeeded) else (),
         )
+
+    def _own_words(self) -> bool:
+        """Whether servers run with arguments of a person's."""
+        return bool(self._config.getoption("--llama-arg") or self._config.getoption("--llama-url"))
 
     def _shown(
         self,
@@ -292,6 +297,8 @@ class Recorder:
         again = f"run again: {rerun(self._config, item, test.build, test.model)}"
         if test.scenario is None:
             return [again]
+        if test.scenario.bench.attached is not None:  # its log is where its person wants it
+            return ["start that server again first", again]
         return [f"logs: {self._keep(item, test.scenario)}", again]
 
     def _keep(self, item: pytest.Item, scenario: Scenario) -> str:

@@ -310,7 +310,8 @@ class Scenario(Stage):
         """
         if condition:
             return
-        ours = self.bench.model.oracle is not None and not self.bench.extra_args
+        theirs = self.bench.extra_args or self.bench.attached
+        ours = self.bench.model.oracle is not None and not theirs
         assert not ours, f"this scenario needs {what}"
         raise NotTestable(f"needs {what}")
 

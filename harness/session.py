@@ -26,9 +26,11 @@ from harness.models.spec import Model, ModelFile, TrainedContext
 from harness.models.synthetic.store import DEFAULT, chosen, generated
 from harness.models.synthetic.vocabulary import oracle
 from harness.models.user import user_model
+from harness.server.attached import Attached, attached
 from harness.server.config import CPU, check_adapter_path, user_flags
 from harness.server.device import AUTO, device_flag
 from harness.server.launcher import parse_launcher
+from harness.server.listener import Listener, listener
 
 GENERATED = "generated"
 """`--llama-model` for the model the harness makes itself."""
@@ -46,6 +48,8 @@ class Session:
     extra_args: tuple[str, ...]
     device: str
     """One of `DEVICES`."""
+    attached: Attached | None = None
+    """The server of scenarios, where a person has started it; `extra_args` are its words."""
 
     def device_flag(self, build: Build) -> str | None:
         """What `--device` says to servers of a build; None leaves it to the build."""
@@ -65,6 +69,7 @@ class Session:
             "models": [_model_to_json(model) for model in self.models],
             "extra_args": list(self.extra_args),
             "device": self.device,
+            "attached": self.attached and self.attached.to_json(),
         }
 
     @classmethod
@@ -75,6 +80,7 @@ class Session:
             models=tuple(_model_from_json(model) for model in data["models"]),
             extra_args=tuple(data["extra_args"]),
             device=data["device"],
+            attached=data["attached"] and Attached.from_json(data["attached"]),
         )
 
     def facts(self, command: Sequence[str]) -> dict[str, Any]:
@@ -95,6 +101,7 @@ class Session:
             ],
             "server_args": list(self.extra_args),
             "device": self.device,
+            "attached": self.attached and self.attached.facts(),
             "versions": {"python": platform.python_version()} | {p: version(p) for p in packages},
             "platform": f"{sys.platform} {platform.machine()}",
         }
@@ -106,6 +113,8 @@ class Session:
             f"by {build.origin.said_by}, device: {self._device_title(build)}"
             for build in self.builds
         ]
+        if self.attached is not None:
+            lines.append(f"attached to: {self.attached.url}, process {self.attached.pid}")
         lines += _about(self.models)
         if self.extra_args:
             lines.append(f"server arguments: {shlex.join(self.extra_args)}")
@@ -124,11 +133,23 @@ def prepare(
     args: Sequence[str],
     launcher: str | None,
     device: str = AUTO,
+    url: str | None = None,
 ) -> Session:
     """Finds and probes everything a run needs. Raises `UsageProblem` for what cannot be used."""
-    single = (model, device, *([] if memory is None else [memory]))
+    single = (model, device, *(value for value in (memory, url) if value is not None))
     if not all(isinstance(value, str) for value in (*binaries, *refs, *loras, *args, *single)):
         raise UsageProblem("`--` is no value for an option")  # argparse makes a list of it
+    if url is not None:
+        others = {
+            "bin": binaries,
+            "ref": refs,
+            "arg": args,
+            "launcher": launcher,
+            "device": device != AUTO,
+        }
+        _refuse_beside_url([f"--llama-{option}" for option, given in others.items() if given])
+        found = listener(url)
+        return _attach(found, _models(model, memory, loras))
     words = _words(args)
     named = _obtained(refs, Flavour(flavour), environ)
     found = locate(binaries, environ) if binaries or not refs else ()
@@ -138,8 +159,6 @@ def prepare(
         if device != AUTO and build.capabilities.spellings("--device")[0] in given:
             raise UsageProblem("--llama-arg and --llama-device both say which device")
     models = _models(model, memory, loras)
-    for adapter in (adapter for model in models for adapter in model.adapters.values()):
-        check_adapter_path(adapter.path)
     session = Session(builds=builds, models=models, extra_args=words, device=device)
     for build in builds:
         session.device_flag(build)
@@ -155,6 +174,35 @@ def _obtained(refs: Sequence[str], flavour: Flavour, environ: Mapping[str, str])
     ]
 
 
+def _refuse_beside_url(options: Sequence[str]) -> None:
+    if options:
+        raise UsageProblem(
+            f"{options[0]} and --llama-url cannot be had together",
+            hint="the server that is attached to runs already, as it was started",
+        )
+
+
+def _attach(found: Listener, models: Sequence[Model]) -> Session:
+    """A session about a server that a person has started."""
+    builds = examine([Origin(path=found.program, said_by="--llama-url")])
+    server = attached(found, builds[0].capabilities)
+    served = [model for model in models if model.file.path.resolve() == server.model]
+    if not served:
+        names = ", ".join(model.name for model in models)
+        raise UsageProblem(
+            f"the server's model {server.model} is none of this run's: {names}",
+            hint="start it with what `llama-harness model NAME` prints, or name its model with "
+            "--llama-memory=NAME or --llama-model=PATH",
+        )
+    return Session(
+        builds=builds,
+        models=tuple(served),
+        extra_args=server.extra_args,
+        device=AUTO,
+        attached=server,
+    )
+
+
 def _words(args: Sequence[str]) -> tuple[str, ...]:
     try:
         return tuple(word for arg in args for word in shlex.split(arg))
@@ -163,6 +211,14 @@ def _words(args: Sequence[str]) -> tuple[str, ...]:
 
 
 def _models(name: str, memory: str | None, loras: Sequence[str]) -> tuple[Model, ...]:
+    """The models of a run, whose adapters a server can load."""
+    models = _named(name, memory, loras)
+    for adapter in (adapter for model in models for adapter in model.adapters.values()):
+        check_adapter_path(adapter.path)
+    return models
+
+
+def _named(name: str, memory: str | None, loras: Sequence[str]) -> tuple[Model, ...]:
     if name != GENERATED and memory is not None:
         raise UsageProblem(
             "--llama-memory chooses among generated models, --llama-model is another"

@@ -8,17 +8,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self, TypeVar, Unpack
 
-from harness.bench import Bench
+from harness.bench import Bench, ServerUnderTest
 from harness.client import Client
-from harness.errors import NotTestable, Refused, RequestError, TimedOut
+from harness.errors import NotTestable, Refused, RequestError, ServerEnded, TimedOut
 from harness.expect import Failure, Kind
 from harness.explain import Logged, explained, unexplained
 from harness.ledger import Call, RequestRow
 from harness.reasons.course import DEFAULTS, Rules
 from harness.server.config import ConfigFields, ServerConfig
-from harness.server.log import LogSlice
+from harness.server.log import LogSlice, UnreadLog
 from harness.server.log_reader import events
-from harness.server.process import LlamaServer, ServerExited
 from harness.stopwatch import Stopwatch
 
 T = TypeVar("T")
@@ -33,13 +32,14 @@ class Step:
     """The `detail` of each of the row's failures."""
     log: LogSlice | None
     told: LogSlice | None = None
-    """The same part with what came after the step before."""
+    """The same part with what came after the step before; None where the log is not read."""
     rules: Rules = DEFAULTS
 
     def logged(self) -> Logged:
         """The step as it is explained."""
-        lines = self.told.text().splitlines() if self.told else ()
-        return Logged(self.row, events(lines), self.rules)
+        if self.told is None:
+            return Logged(self.row, None, self.rules)
+        return Logged(self.row, events(self.told.text().splitlines()), self.rules)
 
 
 class ScenarioFailed(Exception):
@@ -65,7 +65,7 @@ class Stage:
     seconds: float
     """How long all calls together may take."""
     steps: list[Step] = field(default_factory=list)
-    _server: LlamaServer | None = None
+    _server: ServerUnderTest | None = None
     _told: int = 0
     """How far the log belongs to steps."""
     _watch: Stopwatch = field(init=False)
@@ -74,7 +74,7 @@ class Stage:
         self._watch = Stopwatch(self.seconds)
 
     @property
-    def server(self) -> LlamaServer:
+    def server(self) -> ServerUnderTest:
         """The running server."""
         assert self._server is not None, "the scenario has not begun"
         return self._server
@@ -109,6 +109,8 @@ class Stage:
         It has nothing of what the old one held, but for the slot files. Raises `NotTestable` where
         the build or the user's own arguments do not allow the change.
         """
+        if self.bench.attached is not None:
+            raise NotTestable("a server that was attached to is not started again by a scenario")
         before = sum(step.row.route == Call.RESTART for step in self.steps)
         row = self._new_row(f"restart {before + 1}", Call.RESTART)
         self.config = self.bench.changed(self.config, **changes)
@@ -116,7 +118,7 @@ class Stage:
         self.server.stop()
         try:
             self._start()
-        except ServerExited as error:  # it has started before
+        except ServerEnded as error:  # it has started before
             self._end(row, error)
         self._record(row, [])
 
@@ -145,7 +147,7 @@ class Stage:
 
     def _start(self) -> None:
         """A new server, which holds nothing."""
-        self._server = self.bench.server(self.config, self.directory / "server.log")
+        self._server = self.bench.under_test(self.config, self.directory / "server.log")
         self._server.start()
 
     def _call(self, row: RequestRow, call: Callable[[Client, float], T]) -> tuple[T, LogSlice]:
@@ -169,23 +171,23 @@ class Stage:
                 except Refused as refusal:
                     done = refusal
             self.server.check_alive()
-        except (RequestError, ServerExited) as error:
+        except (RequestError, ServerEnded) as error:
             failure = self._failure(error)  # which waits for the server's last words
             self._record(row, [failure], log.since(start))
             raise _Ended from error
         return done, log.since(start)
 
     def _end(
-        self, row: RequestRow, error: RequestError | ServerExited, log: LogSlice | None = None
+        self, row: RequestRow, error: RequestError | ServerEnded, log: LogSlice | None = None
     ) -> NoReturn:
         """Ends the scenario with this step."""
         self._record(row, [self._failure(error)], log)
         raise _Ended from error
 
-    def _failure(self, error: RequestError | ServerExited) -> Failure:
+    def _failure(self, error: RequestError | ServerEnded) -> Failure:
         """What a request that got no proper answer says about the server."""
         cause = self.server.cause(error) if isinstance(error, RequestError) else error
-        if isinstance(cause, ServerExited):
+        if isinstance(cause, ServerEnded):
             return Failure(Kind.CRASH, cause.message, cause.detail)
         if isinstance(cause, TimedOut):
             used = f"the scenario's {self.seconds:g} s are used up (--llama-timeout)"
@@ -208,10 +210,12 @@ class Stage:
         told = replace(since, end=log.end) if log else since
         self._told = told.end
         details = tuple(failure.detail for failure in failures)
-        self.steps.append(Step(row, details, log, told, self.bench.rules(self.config)))
+        read = not isinstance(self.server.log, UnreadLog)
+        rules = self.bench.rules(self.config)
+        self.steps.append(Step(row, details, log if read else None, told if read else None, rules))
 
     def _check_alive(self, row: RequestRow) -> None:
         try:
             self.server.check_alive()
-        except ServerExited as error:
+        except ServerEnded as error:
             self._end(row, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -24,6 +25,8 @@ _NAMED = 3
 """Scenarios that are named for a reason."""
 _Choices = tuple[tuple[str, ...], ...]
 """For each part of a configuration what it is in some of them."""
+_STARTS = 3
+"""Command lines that are shown: each is long."""
 _NOT_SHOWN_AS_ROWS = (Verdict.UNSUPPORTED, Verdict.NOT_TESTED)
 
 
@@ -35,7 +38,9 @@ def summary(rows: Sequence[VerdictRow]) -> list[str]:
     lines += _slot_files(tested)
     lines += _bugs(tested)
     lines += _reasons(tested)
-    lines += _not_tested([row for row in rows if row.verdict in _NOT_SHOWN_AS_ROWS])
+    not_tested = [row for row in rows if row.verdict in _NOT_SHOWN_AS_ROWS]
+    lines += _not_tested(not_tested)
+    lines += _starts(not_tested)
     totals = Counter(row.verdict for row in rows)
     counts = (f"{totals[verdict]} {verdict}" for verdict in Verdict if totals[verdict])
     return [*lines, f"scenarios: {', '.join(counts)}"]
@@ -166,3 +171,18 @@ def _not_tested(rows: Iterable[VerdictRow]) -> list[str]:
         f"{verdict}: {count} configuration{'s' if count > 1 else ''}: {reason}"
         for (verdict, reason), count in reasons.items()
     ]
+
+
+def _starts(rows: Iterable[VerdictRow]) -> list[str]:
+    """How to start a server for what was not tested on the one that was attached to."""
+    wanted: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        if row.start_as:
+            wanted.setdefault(row.start_as, []).append(f"{row.scenario}[{row.configuration}]")
+    if len(wanted) > _STARTS:
+        return ["to see how to start a server for one of these, select it alone (-k)"]
+    return [f"for {_others(names)} start it as: {shlex.join(c)}" for c, names in wanted.items()]
+
+
+def _others(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

@@ -12,6 +12,7 @@ import pytest
 from harness.answers import BASE_TOLERANCE, Tolerance
 from harness.bench import Bench
 from harness.client import Options
+from harness.errors import NotTestable, OtherServerNeeded
 from harness.memory import Memory
 from harness.models.synthetic import llama
 from harness.models.synthetic.recipe import write_model
@@ -20,6 +21,7 @@ from harness.prompts import Route, prose
 from harness.reasons.course import Rules
 from harness.reference import Reference, send
 from harness.replies import Reply
+from harness.server.attached import Attached, AttachedServer
 from harness.server.config import ConfigFields
 from harness.server.guard import Guard
 from harness.setting import Setting
@@ -106,6 +108,29 @@ def test_the_tolerance_is_measured_elsewhere(make: MakeBench, elsewhere: str) ->
     assert tolerance.signal < 100
     assert tolerance.tells
     assert tolerance.limit >= BASE_TOLERANCE
+
+
+def test_nothing_is_assumed_of_a_server_that_was_attached_to(make: MakeBench) -> None:
+    """What it was not told it has chosen itself; cold runs are to choose the same."""
+    bench = make("-c", "8192", "-np", "1", "-t", "2")
+    bench.attached = Attached(
+        url="http://127.0.0.1:1",
+        pid=1,
+        started=0.0,
+        command=("llama-server",),
+        model=bench.model.file.path,
+        adapters=(),
+        extra_args=bench.extra_args,
+    )
+    config = bench.config({}, parallel=1)
+    assert (config.threads, config.flash_attn, config.ubatch_size, config.fit) == (None,) * 4
+    assert isinstance(bench.under_test(config, bench.directory / "x.log"), AttachedServer)
+    assert not bench.reference(config).quiet
+    with pytest.raises(OtherServerNeeded, match="needs --flash-attn off, the server was") as needed:
+        bench.config({}, flash_attn="off")
+    assert needed.value.command[-2:] == ("-t", "2")
+    with pytest.raises(NotTestable, match="slot files are not tested"):
+        bench.config({}, slot_save_path=bench.directory)
 
 
 def test_the_signal_of_a_model_without_adapters_is_another_text(make: MakeBench) -> None:

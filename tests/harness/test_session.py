@@ -10,6 +10,7 @@ from harness.builds.build import Build
 from harness.errors import UsageProblem
 from harness.models.synthetic.store import MODELS, generated
 from harness.session import GENERATED, Session, prepare
+from tests.harness.by_hand import ByHand
 
 
 def prepared(build: Build, **changed: object) -> Session:
@@ -55,6 +56,20 @@ def test_models_by_how_they_remember(llama_build: Build, memory: str, names: lis
     assert [model.name for model in session.models] == names
     assert Session.from_json(json.loads(json.dumps(session.to_json()))) == session
     assert f"generated models: {names[0]} (" in session.header()[1]
+
+
+def test_a_server_that_is_attached_to(llama_build: Build, by_hand: ByHand) -> None:
+    """Of the run's models the one that it serves; its words are those of a person."""
+    model, binary = generated("gemma3"), str(llama_build.origin.path)
+    url = by_hand(binary, "-m", str(model.file.path), "--port", "0", "-np", "2").url
+    session = prepared(llama_build, binaries=[], url=url)
+    assert [served.name for served in session.models] == ["gemma3"]
+    assert session.extra_args == ("-np", "2")
+    assert session.builds[0].sha256 == llama_build.sha256
+    assert not session.builds[0].origin.provided
+    assert f"attached to: {url}, process " in "\n".join(session.header())
+    assert session.facts([])["attached"]["url"] == url
+    assert Session.from_json(json.loads(json.dumps(session.to_json()))) == session
 
 
 @pytest.mark.parametrize(

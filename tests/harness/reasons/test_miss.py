@@ -200,6 +200,34 @@ def test_no_kind_of_failure_is_unknown() -> None:
         assert found.cause is not Cause.UNKNOWN
 
 
+@pytest.mark.parametrize(
+    ("kinds", "cache_n", "cause"),
+    [
+        ((Kind.LOST_REUSE,), 0, Cause.NOT_READ),
+        ((Kind.LOST_REUSE, Kind.WRONG_ANSWER), 0, Cause.NOT_READ),
+        ((Kind.WRONG_REUSE,), 300, Cause.NOT_READ),
+        ((Kind.WRONG_ANSWER,), 300, Cause.NOT_READ),
+        ((Kind.WRONG_ANSWER,), 0, Cause.NOT_REUSED),
+        ((Kind.CRASH,), 0, Cause.ENDED),
+        ((Kind.ACCOUNTING,), 0, Cause.NUMBERS),
+    ],
+)
+def test_where_the_log_is_not_read(kinds: tuple[Kind, ...], cache_n: int, cause: Cause) -> None:
+    """What the reply itself shows is said, and nothing is guessed."""
+    row, _ = ask("P", cache_n=cache_n, failures=tuple((kind, "so it was") for kind in kinds))
+    (told,) = explained([Logged(row, None)])
+    assert told.reason is not None
+    assert told.reason.cause is cause
+
+
+def test_where_the_log_is_not_read_and_nothing_failed() -> None:
+    (row, _), (again, _) = ask("P", cache_n=400, possible=400), ask("P", cache_n=1, possible=400)
+    whole, part = explained([Logged(row, None), Logged(again, None)])
+    assert whole.reason is None
+    assert part.reason is not None
+    assert (part.reason.cause, part.read_again) == (Cause.NOT_READ, 399)
+
+
 def test_a_refused_slot_file_is_to_blame_once() -> None:
     """What clears the slot later on is another matter."""
     refused = RequestRow(step="restore", route="restore", slot_asked=0)

@@ -129,6 +129,29 @@ def test_what_was_not_tested_is_listed_with_its_reason() -> None:
     ]
 
 
+def test_how_to_start_a_server_is_told_of_a_few() -> None:
+    def row(number: int, slots: int) -> VerdictRow:
+        return replace(
+            VERDICT,
+            configuration=f"c{number}",
+            verdict=Verdict.NOT_TESTED,
+            reason="no",
+            requests=(),
+            issue=None,
+            start_as=("a server", "-np", str(slots)),
+        )
+
+    few = [row(1, 1), row(2, 1), row(3, 2), row(4, 4)]
+    assert summary(few)[1:-1] == [
+        "for test_lora.py::test_x[c1] and 1 more start it as: 'a server' -np 1",
+        "for test_lora.py::test_x[c3] start it as: 'a server' -np 2",
+        "for test_lora.py::test_x[c4] start it as: 'a server' -np 4",
+    ]
+    assert summary([*few, row(5, 8)])[1:-1] == [
+        "to see how to start a server for one of these, select it alone (-k)"
+    ]
+
+
 def test_large_slot_files_say_how_fast_they_were_read() -> None:
     def with_file(size: int) -> VerdictRow:
         file = SlotFileRow(tokens=30_000, bytes=size, ms=10.0)
