@@ -20,7 +20,7 @@ from harness.builds.build import examine
 from harness.builds.ladder import ready
 from harness.builds.obtain import obtain, origin
 from harness.builds.origin import locate
-from harness.commands import builds, compare, pins, suite
+from harness.commands import builds, check, compare, pins, suite
 from harness.commands.output import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -126,7 +126,7 @@ def parser() -> argparse.ArgumentParser:
     part.add_argument("--sums", action="store_true", help="only the sums")
     ledger.set_defaults(run=_ledger, only=Only.ALL)
 
-    for command in (compare, builds, pins, suite):
+    for command in (check, compare, builds, pins, suite):
         command.add(commands)
 
     lora = commands.add_parser(

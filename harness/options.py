@@ -12,13 +12,12 @@ import pytest
 from harness.builds.base import Flavour
 from harness.builds.build import Build
 from harness.builds.ref import GRAMMAR
+from harness.errors import UsageProblem
 from harness.models.published import PUBLISHED
 from harness.models.spec import Model
 from harness.models.synthetic.store import DEFAULT, MODELS
 from harness.server.device import AUTO, DEVICES
-from harness.session import DEFAULT_SECONDS, GENERATED
-
-_DAY = 86_400.0
+from harness.session import DEFAULT_SECONDS, GENERATED, check_seconds
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -189,8 +188,10 @@ def rerun(config: pytest.Config, item: pytest.Item, build: Build, model: Model) 
 
 
 def _check_seconds(seconds: float) -> None:
-    if not 0 < seconds <= _DAY:
-        raise pytest.UsageError(f"--llama-timeout={seconds:g}: it must be above 0, a day at most")
+    try:
+        check_seconds("--llama-timeout", seconds)
+    except UsageProblem as problem:
+        raise pytest.UsageError(str(problem)) from None
 
 
 def _refuse_separate_paths(config: pytest.Config) -> None:

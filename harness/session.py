@@ -36,6 +36,7 @@ GENERATED = "generated"
 """`--llama-model` for the model the harness makes itself."""
 DEFAULT_SECONDS = 60.0
 """`--llama-timeout`, unless it is given."""
+_DAY = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,9 +152,10 @@ def prepare(
         found = listener(url)
         return _attach(found, _models(model, memory, loras))
     words = _words(args)
-    named = _obtained(refs, Flavour(flavour), environ)
-    found = locate(binaries, environ) if binaries or not refs else ()
-    builds = examine((*found, *named), parse_launcher(launcher))
+    origins = _obtained(refs, Flavour(flavour), environ)
+    if binaries or not refs:
+        origins = [*locate(binaries, environ), *origins]
+    builds = examine(origins, parse_launcher(launcher))
     for build in builds:
         given = user_flags(words, build.capabilities)
         if device != AUTO and build.capabilities.spellings("--device")[0] in given:
@@ -201,6 +203,12 @@ def _attach(found: Listener, models: Sequence[Model]) -> Session:
         device=AUTO,
         attached=server,
     )
+
+
+def check_seconds(name: str, seconds: float) -> None:
+    """Raises `UsageProblem` for a time nobody can mean."""
+    if not 0 < seconds <= _DAY:
+        raise UsageProblem(f"{name}={seconds:g}: it must be above 0, a day at most")
 
 
 def _words(args: Sequence[str]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from harness.builds.steps import Steps
 from harness.builds.store import Store
 
 # What the package of upstream's sources needs before it says its name.
-_TO_READ_SDISTS = ("setuptools", "setuptools-scm", "wheel", "cmake")
+_TO_READ_SDISTS = ("setuptools", "setuptools-scm", "wheel")
 # Another release of pip is no better at this, and asking takes time.
 _QUIETLY = ("--disable-pip-version-check", "--no-input", "--retries", "1", "--timeout", "20")
 _OTHERS = re.compile(r"\(from versions: (?!none\))")

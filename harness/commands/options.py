@@ -6,6 +6,7 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from harness.builds.base import Flavour
@@ -18,6 +19,7 @@ from harness.server.device import AUTO
 from harness.session import Session
 from harness.suite import Selection, Server, run_suite
 
+_DEVICE = {"--device", "-dev"}
 _PROCESSES = re.compile(r"[1-9]\d*|auto|logical")
 
 
@@ -70,9 +72,10 @@ def server(ref: str, flavour: Flavour, **fields: Any) -> Server:
     Raises `NotObtained` where it cannot be had.
     """
     found = ready(obtain(ref, flavour))
-    if found.entry is not None and fields.get("device", AUTO) == AUTO:
-        fields["device"] = flavour.value  # a person's own binary chooses itself
-    return Server(binary=found.path, **fields)
+    wanted = Server(binary=found.path, **fields)
+    # A person's own binary chooses itself, unless he says.
+    theirs = found.entry is None or wanted.device != AUTO or _DEVICE.intersection(wanted.args)
+    return wanted if theirs else replace(wanted, device=flavour.value)
 
 
 def tested(name: str, server: Server, session: Session, chosen: Selection) -> Run:

@@ -9,8 +9,8 @@ from typing import Any
 from harness.compare import Change, Comparison, Kind, StepChange
 from harness.ledger import RequestRow, Run, VerdictRow
 from harness.report.format import Part, Table
-from harness.report.terminal import abbreviated
-from harness.report.wording import link, shown, titled
+from harness.report.terminal import abbreviated, bugs
+from harness.report.wording import shown, titled
 
 SCHEMA = 1
 _HEAD = ("change", "scenario", "step", "cache_n/prompt_n", "tokens", "configurations", "what")
@@ -24,7 +24,7 @@ def parts(base: Run, head: Run, found: Comparison) -> Iterator[Part]:
     yield f"base: {_build(base)}"
     yield f"head: {_build(head)}"
     yield Table(_HEAD, [*_rows(found.changes)])
-    yield from _issues(found.changes)
+    yield from bugs(c.after for c in found.changes if c.after and c.kind is Kind.BROKEN)
     yield from _totals(found)
 
 
@@ -130,13 +130,6 @@ def _kinds(change: Change, step: StepChange) -> str:
     entries = (entry.rpartition(": ") for entry in change.new or change.gone)
     kinds = " + ".join(kind for name, _, kind in entries if name == step.step)
     return f"no more {kinds}" if kinds and not change.new else kinds
-
-
-def _issues(changes: Sequence[Change]) -> Iterator[str]:
-    """A line for each bug that the table names."""
-    after = [change.after for change in changes if change.kind is Kind.BROKEN and change.after]
-    for issue, what in sorted({(row.issue, row.bug or "") for row in after if row.issue}):
-        yield " ".join(filter(None, [f"{issue}:", what, link(issue)]))
 
 
 def _totals(found: Comparison) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -32,23 +32,36 @@ Part = str | Table
 
 
 def terminal(parts: Iterable[Part]) -> Iterator[str]:
-    """As plain text: tables stand apart."""
-    for part in parts:
-        if isinstance(part, str):
-            (line,) = columns([[part]])
-            yield line
-        elif part.rows:
-            yield from ("", *columns([part.head, *part.rows]), "")
+    """As plain text."""
+    return _apart(parts, lambda line: columns([[line]])[0], columns)
 
 
 def in_markdown(parts: Iterable[Part]) -> Iterator[str]:
     """As Markdown: a line of text is an item of a list."""
+
+    def table(rows: Sequence[Sequence[str]]) -> list[str]:
+        return markdown([[escaped(cell) for cell in row] for row in rows])
+
+    return _apart(parts, lambda line: f"- {escaped(line)}", table)
+
+
+def _apart(
+    parts: Iterable[Part],
+    line: Callable[[str], str],
+    table: Callable[[Sequence[Sequence[str]]], list[str]],
+) -> Iterator[str]:
+    """Lines one after another, tables apart from them and from each other."""
+    after_table = False
     for part in parts:
-        if isinstance(part, str):
-            yield f"- {escaped(part)}" if part else ""
-        elif part.rows:
-            rows = ([escaped(cell) for cell in row] for row in (part.head, *part.rows))
-            yield from ("", *markdown([*rows]), "")
+        if isinstance(part, Table) and not part.rows:
+            continue
+        if after_table or isinstance(part, Table):
+            yield ""
+        after_table = isinstance(part, Table)
+        if isinstance(part, Table):
+            yield from table([part.head, *part.rows])
+        else:
+            yield line(part)
 
 
 def in_json(facts: dict[str, Any]) -> Iterator[str]:

@@ -36,7 +36,7 @@ def summary(rows: Sequence[VerdictRow]) -> list[str]:
     lines = _table(tested) if tested else []
     lines += _answers(tested)
     lines += _slot_files(tested)
-    lines += _bugs(tested)
+    lines += bugs(tested)
     lines += _reasons(tested)
     not_tested = [row for row in rows if row.verdict in _NOT_SHOWN_AS_ROWS]
     lines += _not_tested(not_tested)
@@ -118,10 +118,10 @@ def _span(numbers: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _bugs(rows: Iterable[VerdictRow]) -> list[str]:
-    """A line for each bug that the table names."""
-    bugs = sorted({(row.issue, row.bug or "") for row in rows if row.issue})
-    return [" ".join(filter(None, [f"{issue}:", what, link(issue)])) for issue, what in bugs]
+def bugs(rows: Iterable[VerdictRow]) -> list[str]:
+    """A line for each bug that a table names."""
+    named = sorted({(row.issue, row.bug or "") for row in rows if row.issue})
+    return [" ".join(filter(None, [f"{issue}:", what, link(issue)])) for issue, what in named]
 
 
 def _reasons(rows: Iterable[VerdictRow]) -> list[str]:

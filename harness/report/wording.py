@@ -24,5 +24,6 @@ def link(issue: str) -> str:
 
 
 def titled(build: Mapping[str, Any]) -> str:
-    """`b10434 (7e4c0a9)`, by what a ledger says of a build."""
-    return f"{build['id']} ({build['commit']})" if build["commit"] else f"{build['id']}"
+    """`b10434 (7e4c0a9)`, by what a ledger says; of a build without a number just its commit."""
+    name, commit = str(build["id"]), build["commit"]
+    return f"{name} ({commit})" if commit and commit != name else name

@@ -264,12 +264,9 @@ def user_flags(words: Sequence[str], capabilities: Capabilities) -> dict[str, tu
     Raises `UsageProblem` for a word that belongs to no flag, one the build does not know, or one
     that is the harness's own.
     """
-    found: dict[str, tuple[str, ...]] = {}
-    for flag in grouped(words, capabilities, "--llama-arg"):
-        if why := reserved(flag[0], capabilities):
-            raise UsageProblem(f"--llama-arg may not give {flag[0]}", hint=why)
-        found[capabilities.spellings(flag[0])[0]] = flag
-    return found
+    _check_none_reserved(words, capabilities)
+    flags = grouped(words, capabilities, "--llama-arg")
+    return {capabilities.spellings(flag[0])[0]: flag for flag in flags}
 
 
 def grouped(
@@ -315,6 +312,17 @@ def check_adapter_path(path: Path) -> None:
         raise UsageProblem(
             f"{path}: llama-server cannot load an adapter whose path has ':' or ','",
             hint="put it elsewhere; XDG_CACHE_HOME moves generated ones, HF_HOME fetched ones",
+        )
+
+
+def _check_none_reserved(words: Iterable[str], capabilities: Capabilities) -> None:
+    """Names all that are the harness's own, so that a pasted command line is put right at once."""
+    reasons = {word: why for word in words if (why := reserved(word, capabilities))}
+    if reasons:
+        them = "it" if len(reasons) == 1 else "them"
+        raise UsageProblem(
+            f"--llama-arg may not give {', '.join(reasons)}",
+            hint=f"leave {them} out: {'; '.join(dict.fromkeys(reasons.values()))}",
         )
 
 

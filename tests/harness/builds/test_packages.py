@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import tarfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -83,7 +82,7 @@ def store(tmp_path: Path, pip_home: Path) -> Iterator[Store]:
     """An empty store, but for that environment."""
     store = Store(tmp_path / "builds")
     store.root.mkdir()
-    shutil.copytree(pip_home, store.root / "pip", symlinks=True)
+    (store.root / "pip").symlink_to(pip_home)
     yield store
     store.close()
 

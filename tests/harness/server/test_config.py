@@ -408,6 +408,15 @@ def test_a_flag_that_is_the_harness_own(word: str, hint: str) -> None:
     assert hint in caught.value.hint
 
 
+def test_all_flags_that_are_the_harness_own_are_named_at_once() -> None:
+    """As in a command line that was pasted."""
+    words = ("-m", "x.gguf", "--no-such", "--host", "0.0.0.0", "--port", "80", "--api-key", "x")
+    with pytest.raises(UsageProblem) as caught:
+        user_flags(words, BUILD)
+    assert caught.value.message == "--llama-arg may not give -m, --host, --port, --api-key"
+    assert caught.value.hint.startswith("leave them out: use --llama-model; servers listen on")
+
+
 def test_a_users_word_replaces_a_default() -> None:
     config = dataclasses.replace(BARE, flash_attn="off", extra_args=("-fa", "on"))
     words = argv(config, BUILD)

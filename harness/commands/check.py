@@ -1,0 +1,91 @@
+"""`llama-harness check`: the suite on one build, the way an operator means to run it."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harness.builds.ref import GRAMMAR
+from harness.check import Check, Status, check
+from harness.commands.options import add_common, selection, server, shown, tested
+from harness.commands.output import EXIT_FAILED, EXIT_NO_VERDICT, printed
+from harness.deployment import in_keys, read_deployment
+from harness.errors import UsageProblem
+from harness.ledger import Run
+from harness.report.check import facts, parts
+from harness.session import Session
+from harness.suite import Selection, Server
+
+_DESCRIPTION = """\
+Runs the suite on a build with your own flags and, if you like, your own model, and says of each
+scenario whether it holds, fails or could not be tested. Your flags win over the suite's; where a
+scenario needs other ones, it is not tested. Whatever fails fails, known bug or not.
+"""
+_EPILOG = """\
+FILE is TOML; all keys are optional, paths are relative to it:
+  args = "-fa on -ctk q8_0 --cache-ram 8192"  # as on the command line, or a list of words
+  model = "chat.gguf"    # or a name as of --llama-model; without it, generated models
+  lora = ["a.gguf"]      # adapters for the model, two at most
+  memory = "dense,swa"   # which generated models, as --llama-memory
+  device = "cpu"         # as --llama-device
+  timeout = 120          # seconds, as --llama-timeout
+
+exit codes: 0 all that was tested holds; 1 something failed, or gave no verdict for an error; 3 the
+build could not be had; 4 a usage error; 5 nothing reached a verdict
+"""
+
+
+def add(commands: argparse._SubParsersAction[Any]) -> None:
+    """The command."""
+    parser = commands.add_parser(
+        "check",
+        help="run the suite on a build with your own flags and model; 1 where something fails",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("ref", metavar="REF", help=f"the build: {GRAMMAR}")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="your flags and model (TOML)")
+    add_common(parser)
+    parser.set_defaults(run=_check)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    chosen = selection(arguments)
+    fields = {} if arguments.config is None else read_deployment(arguments.config)
+    wanted = server(arguments.ref, arguments.flavour, **fields)
+    run = _in_keys(tested("build", wanted, _prepared(wanted), chosen))
+    found, left_out = check(run), _left_out(chosen)
+    lines = shown(
+        arguments.format, parts(run, found, left_out), lambda: facts(run, found, left_out)
+    )
+    return printed(lines) or _outcome(found)
+
+
+def _prepared(server: Server) -> Session:
+    """As asked for, or why not, in the words of the file."""
+    try:
+        return server.prepare()
+    except UsageProblem as problem:
+        message, hint = in_keys(problem.message), in_keys(problem.hint)
+        raise UsageProblem(message, hint=hint, detail=problem.detail) from None
+
+
+def _in_keys(run: Run) -> Run:
+    """A run whose reasons speak of the keys of the file."""
+    rows = (replace(row, reason=row.reason and in_keys(row.reason)) for row in run.verdicts)
+    return replace(run, verdicts=tuple(rows))
+
+
+def _left_out(chosen: Selection) -> list[str]:
+    given = {"-k": chosen.keyword, "-m": chosen.marks}
+    return [f"{option} {value!r}" for option, value in given.items() if value]
+
+
+def _outcome(found: Check) -> int:
+    counts = {status: found.configurations(status) for status in Status}
+    if counts[Status.FAILS] or (counts[Status.ERROR] and counts[Status.HOLDS]):
+        return EXIT_FAILED
+    return 0 if counts[Status.HOLDS] else EXIT_NO_VERDICT

@@ -1,0 +1,121 @@
+"""How an operator means to run llama-server: a TOML file of a few keys."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.errors import UsageProblem
+from harness.models.published import PUBLISHED
+from harness.server.device import DEVICES
+from harness.session import GENERATED, check_seconds
+
+KEYS: Mapping[str, str] = {
+    "args": "--llama-arg",
+    "model": "--llama-model",
+    "lora": "--llama-lora",
+    "memory": "--llama-memory",
+    "device": "--llama-device",
+    "timeout": "--llama-timeout",
+}
+"""What the file may say, and the option of pytest that says the same."""
+
+
+def read_deployment(path: Path) -> dict[str, Any]:
+    """What a file says, as fields of `Server`. Raises `UsageProblem` for one that is no such file.
+
+    Paths in it are relative to the file.
+    """
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageProblem(f"{path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageProblem(f"{path} is not TOML: {_line(error)}") from None
+    if unknown := [key for key in data if key not in KEYS]:
+        raise UsageProblem(
+            f"{path}: nothing is known of {', '.join(map(repr, unknown))}",
+            hint=f"keys are {', '.join(KEYS)}",
+        )
+    fields: dict[str, Any] = {}
+    for key, value in data.items():
+        try:
+            name, read = _READ[key]
+            fields[name] = read(value, path.absolute().parent)
+        except UsageProblem as problem:
+            raise UsageProblem(f"{path}: {problem.message}", hint=problem.hint) from None
+    return fields
+
+
+def in_keys(text: str) -> str:
+    """What was said of pytest's options, said of the keys of the file."""
+    for key, option in KEYS.items():
+        text = re.sub(rf"{option}(?![\w-])", key, text)
+    return text
+
+
+def _line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+def _args(value: object, _: Path) -> tuple[str, ...]:
+    if isinstance(value, list):
+        return tuple(_text("args", word) for word in value)
+    try:
+        return tuple(shlex.split(_text("args", value)))
+    except ValueError as error:
+        raise UsageProblem(f"args cannot be read: {error}") from None
+
+
+def _model(value: object, directory: Path) -> str:
+    name = _text("model", value)
+    return name if name in (GENERATED, *PUBLISHED) else _path(name, directory)
+
+
+def _loras(value: object, directory: Path) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise UsageProblem("lora must be a list of paths")
+    return tuple(_path(_text("lora", path), directory) for path in value)
+
+
+def _memory(value: object, _: Path) -> str:
+    return _text("memory", value)
+
+
+def _device(value: object, _: Path) -> str:
+    if value not in DEVICES:
+        raise UsageProblem(f"device must be one of {', '.join(DEVICES)}")
+    return str(value)
+
+
+def _timeout(value: object, _: Path) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UsageProblem("timeout must be a number of seconds")
+    check_seconds("timeout", value)
+    return float(value)
+
+
+def _text(key: str, value: object) -> str:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise UsageProblem(f"{key}: {value!r} is not a text")
+    return value
+
+
+def _path(name: str, directory: Path) -> str:
+    return str(directory / os.path.expanduser(name))  # noqa: PTH111  # raises nothing
+
+
+_READ: Mapping[str, tuple[str, Callable[[object, Path], object]]] = {
+    "args": ("args", _args),
+    "model": ("model", _model),
+    "lora": ("loras", _loras),
+    "memory": ("memory", _memory),
+    "device": ("device", _device),
+    "timeout": ("seconds", _timeout),
+}
+"""The field of `Server` for a key, and how its value is read."""
