@@ -191,14 +191,16 @@ def _obtaining(
 
 
 def _path_with_slow_cmake(tmp_path: Path) -> Path:
-    """CMake that says when it begins, and then waits for whoever reads to let it go on."""
+    """CMake that says when it begins, and goes on when it is told to."""
     programs = tmp_path / "slow"
     if not programs.exists():
         programs.mkdir()
         os.mkfifo(programs / "began")
+        os.mkfifo(programs / "go")
         script = programs / "cmake"
         script.write_text(
-            f"#!/bin/sh\nif [ -p {programs}/began ]; then echo $$ > {programs}/began; fi\n"
+            f"#!/bin/sh\nif [ -p {programs}/began ]; then\n"
+            f"echo $$ > {programs}/began; read on < {programs}/go\nfi\n"
             f'PATH=${{PATH#{programs}:}}\nexec cmake "$@"\n'
         )
         script.chmod(0o755)
@@ -240,18 +242,15 @@ def test_two_at_once_build_once(
 ) -> None:
     name = fake_upstream.commit()
     first = _obtaining(name, store, environ, tmp_path)
-    began = tmp_path / "slow" / "began"
-    with began.open() as pipe:  # the first one is at it
-        assert int(pipe.readline())
-        second = _obtaining(name[:10], store, environ, tmp_path)
-        third = _obtaining(name, store, environ, tmp_path)
-        assert third.stderr is not None
-        waits = ""
-        while "waiting for it" not in waits:
-            waits = third.stderr.readline()
-            assert waits
-        began.unlink()
-    outputs = [process.communicate() for process in (first, second, third)]
+    slow = tmp_path / "slow"
+    assert int((slow / "began").read_text())  # the first one is at it
+    others = [_obtaining(text, store, environ, tmp_path) for text in (name, name[:10])]
+    for other in others:
+        assert other.stderr is not None
+        assert any("waiting for it" in line for line in other.stderr)
+    (slow / "began").unlink()
+    (slow / "go").write_text("on\n")
+    outputs = [process.communicate() for process in (first, *others)]
     assert {output for output, _ in outputs} == {outputs[0][0]}
     assert outputs[0][0].startswith("Ready ")
     assert sum("compiling llama-server:" in said for _, said in outputs) == 1
