@@ -124,14 +124,19 @@ def home() -> Path:
 
 def limit_bytes(environ: Mapping[str, str]) -> int:
     """How large the store may grow. Raises `UsageProblem` where the variable is no number."""
-    said = environ.get(LIMIT_VARIABLE, "")
+    said = environ.get(LIMIT_VARIABLE)
     try:
-        gib = float(said) if said else _DEFAULT_LIMIT_GIB
+        return in_bytes(said) if said else int(_DEFAULT_LIMIT_GIB * GIB)
     except ValueError:
-        gib = -1.0
-    if not 0 <= gib < 1e6:
-        raise UsageProblem(f"{LIMIT_VARIABLE}={said} is no number of GiB")
-    return int(gib * GIB)
+        raise UsageProblem(f"{LIMIT_VARIABLE}={said} is no number of GiB") from None
+
+
+def in_bytes(gib: str) -> int:
+    """A size that a person writes in GiB. Raises `ValueError` for what is none."""
+    size = float(gib)
+    if not 0 <= size < 1e6:
+        raise ValueError(gib)
+    return int(size * GIB)
 
 
 class Store:

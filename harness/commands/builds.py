@@ -10,7 +10,7 @@ from typing import Any
 from harness.builds.ladder import ready
 from harness.builds.obtain import obtain
 from harness.builds.ref import GRAMMAR
-from harness.builds.store import GIB, LIMIT_VARIABLE, Store, limit_bytes
+from harness.builds.store import GIB, LIMIT_VARIABLE, Store, in_bytes, limit_bytes
 from harness.commands.options import add_flavour, add_format, shown
 from harness.commands.output import printed
 from harness.report.builds import facts, parts
@@ -47,7 +47,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     )
     prune.add_argument(
         "--size",
-        type=_gib,
+        type=_size,
         metavar="GIB",
         help=f"what may be left (default: ${LIMIT_VARIABLE}, which is 20)",
     )
@@ -79,5 +79,8 @@ def _prune(arguments: argparse.Namespace) -> int:
     )
 
 
-def _gib(given: str) -> int:
-    return limit_bytes({LIMIT_VARIABLE: given})
+def _size(given: str) -> int:
+    try:
+        return in_bytes(given)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{given!r} is no number of GiB") from None

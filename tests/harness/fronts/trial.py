@@ -90,6 +90,20 @@ def run(
     return Trial(outcomes, done.returncode, output)
 
 
+def collected(suite: Path) -> frozenset[str]:
+    """The ids of all scenarios of the suite."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--co", str(suite)],
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return frozenset(line for line in done.stdout.splitlines() if "::" in line)
+
+
 def _name(row: Mapping[str, str], configuration: str) -> str:
     """The test function with what its id has beside the configuration."""
     return row["scenario"].partition("::")[2] + row["configuration"].removeprefix(configuration)
