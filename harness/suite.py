@@ -9,10 +9,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from harness.errors import NoVerdict, UsageProblem
 from harness.ledger import Run, read
@@ -131,7 +132,7 @@ def _finished(command: Sequence[str], stderr: Path, *, workers: str | None) -> t
     It is in a process group of its own, which ends with us, however we end.
     """
     sys.stderr.flush()
-    with Guard() as guard, stderr.open("wb") as errors:
+    with _terminable(), Guard() as guard, stderr.open("wb") as errors:
         process = subprocess.Popen(
             command,
             cwd=root(),
@@ -141,13 +142,28 @@ def _finished(command: Sequence[str], stderr: Path, *, workers: str | None) -> t
             stderr=errors,
             process_group=0,
         )
-        guard.add(process.pid)
         try:
+            guard.add(process.pid)
             process.wait()
         finally:
             _end(process)
             guard.discard(process.pid)
     return process.returncode, stderr.read_text(encoding="utf-8", errors="replace")
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """What asks us to end does so as Ctrl-C does, with the exit code of a shell's."""
+
+    def leave(number: int, _: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

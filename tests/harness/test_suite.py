@@ -88,10 +88,13 @@ def test_it_runs_from_the_wheel(site: Path, elsewhere: Path, real_server: Path) 
 
     where = run("-m", "harness", "suite").strip()
     assert Path(where) == site / "harness/_suite/tests/cache"
-    options = ["-p", "no:cacheprovider", f"--llama-bin={real_server}", "-k", ONE]
+    cache = site / "harness/_suite/.pytest_cache"
+    cache.touch()  # where nobody may write pytest finds no place for its cache either
+    options = [f"--llama-bin={real_server}", "-k", ONE]
     out = run("-m", "pytest", where, *options, "--llama-memory=llama")
     assert "1 passed" in out
     assert f"rootdir: {site / 'harness/_suite'}" in out
+    cache.unlink()
     (elsewhere / "run.py").write_text(
         "from pathlib import Path\n"
         "from harness.suite import Selection, Server, run_suite\n"
@@ -157,8 +160,14 @@ def test_a_run_that_breaks_off(real_server: Path, monkeypatch: pytest.MonkeyPatc
         run_suite(server(real_server), Selection(keyword=ONE))
 
 
-def test_nothing_is_left_of_an_interrupted_run(real_server: Path, tmp_path: Path) -> None:
-    """Not by Ctrl-C, which is one line and 130, nor by what leaves no time for anything."""
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)],
+)
+def test_nothing_is_left_of_an_interrupted_run(
+    number: signal.Signals, code: int, real_server: Path, tmp_path: Path
+) -> None:
+    """Not by Ctrl-C, which is one line, nor by what leaves no time for anything."""
     script = (
         "import sys\n"
         "from pathlib import Path\n"
@@ -169,16 +178,15 @@ def test_nothing_is_left_of_an_interrupted_run(real_server: Path, tmp_path: Path
     )
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-c", script, str(real_server)]
-    for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -9)):
-        with subprocess.Popen(command, env=environ, cwd=ROOT, stderr=subprocess.PIPE) as process:
-            started = _descendants_with_a_server(process.pid, real_server)
-            process.send_signal(number)
-            assert process.stderr is not None
-            assert b"Traceback" not in process.stderr.read()
-            assert process.wait() == code
-        gone, alive = psutil.wait_procs(started, timeout=30)
-        assert (bool(gone), alive) == (True, [])
-        assert bool(list(tmp_path.iterdir())) == (number == signal.SIGKILL)
+    with subprocess.Popen(command, env=environ, cwd=ROOT, stderr=subprocess.PIPE) as process:
+        started = _descendants_with_a_server(process.pid, real_server)
+        process.send_signal(number)
+        assert process.stderr is not None
+        assert b"Traceback" not in process.stderr.read()
+        assert process.wait() == code
+    gone, alive = psutil.wait_procs(started, timeout=30)
+    assert (bool(gone), alive) == (True, [])
+    assert bool(list(tmp_path.iterdir())) == (number == signal.SIGKILL)
 
 
 def _descendants_with_a_server(pid: int, binary: Path) -> list[psutil.Process]:
