@@ -24,7 +24,7 @@ from harness.builds.store import Entry, Facts, Store, same_commit
 from harness.builds.upstream import Upstream
 from harness.errors import NotObtained, UsageProblem
 from harness.files import sha256_of
-from harness.server.capabilities import Capabilities, probe
+from harness.server.capabilities import Capabilities, check_executable, probe
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,7 @@ class Ladder:
         store cannot be written.
         """
         if isinstance(ref, PathRef):
+            check_executable(ref.path)
             return Ready(ref, ref.path, None)
         self._attempts, self._hint = [], ""
         try:

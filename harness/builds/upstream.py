@@ -15,12 +15,14 @@ from harness.builds.ref import MASTER, CommitRef, MasterRef, NumberRef, PullRef,
 from harness.builds.steps import Steps
 from harness.builds.store import Store
 from harness.errors import UsageProblem
-from harness.models.hub_file import without_credentials
+from harness.urls import without_credentials
 
 UPSTREAM_VARIABLE = "LLAMA_HARNESS_UPSTREAM"
 UPSTREAM = "https://github.com/ggml-org/llama.cpp"
 _ANSWER_SECONDS = 30.0
 """How long a repository may take to say what it has."""
+# A connection that has gone quiet is no connection.
+_NOT_FOREVER = ("-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=60")
 _WHOLE = 40
 _NAME = re.compile(r"^[0-9a-f]{40}$", re.MULTILINE)
 
@@ -192,7 +194,7 @@ class Upstream:
         beside.rename(self._mirror)
 
     def _git(self, *words: str | Path, seconds: float | None = None) -> Result:
-        return self._runner.run("git", "-C", self._mirror, *words, seconds=seconds)
+        return self._runner.run("git", *_NOT_FOREVER, "-C", self._mirror, *words, seconds=seconds)
 
     def _must(self, *words: str | Path) -> Result:
         result = self._git(*words)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import requests
 
 from harness.builds.base import NotHere
-from harness.models.hub_file import without_credentials
+from harness.urls import without_credentials
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0

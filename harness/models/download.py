@@ -31,7 +31,8 @@ from huggingface_hub.file_download import (
 
 from harness.errors import UsageProblem
 from harness.files import sha256_of
-from harness.models.hub_file import NO_DOWNLOAD, HubFile, without_credentials
+from harness.models.hub_file import NO_DOWNLOAD, HubFile
+from harness.urls import without_credentials
 
 # Plain HTTP is the way that is tested here; and nobody is told of our users.
 constants.HF_HUB_DISABLE_XET = True

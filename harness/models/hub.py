@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 from harness.errors import UsageProblem
-from harness.models.hub_file import NO_DOWNLOAD, HubFile, without_credentials
+from harness.models.hub_file import NO_DOWNLOAD, HubFile
+from harness.urls import without_credentials
 
 
 def fetch(file: HubFile) -> Path:

@@ -11,7 +11,6 @@ NO_DOWNLOAD = "the suite's --llama-model=generated needs none; set HF_ENDPOINT f
 """What a person can do who has no hub."""
 _REVISION = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +37,3 @@ class HubFile:
 
     def __str__(self) -> str:
         return f"{self.repo}/{self.name} at {self.revision[:8]}"
-
-
-def without_credentials(text: str) -> str:
-    """A text whose addresses do not say who asks there, and by what password."""
-    return _CREDENTIALS.sub("", text)
