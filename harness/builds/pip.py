@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import sys
@@ -24,7 +25,7 @@ _DISK_FULL = "No space left on device"
 
 @dataclass(frozen=True, slots=True)
 class Pip:
-    """A pip in an environment of its own: the harness may run where there is none."""
+    """The user's pip, or one in an environment of its own, where more than pip is needed."""
 
     store: Store
     runner: Runner
@@ -38,7 +39,9 @@ class Pip:
 
         Raises `NotHere` where the index has no such version, or cannot be reached.
         """
-        python = self.ready(steps)
+        # A wheel can be fetched by any pip; to read an sdist takes what builds it.
+        has_pip = importlib.util.find_spec("pip") is not None
+        python = Path(sys.executable) if has_pip and not sdist else self.ready(steps)
         kind = ("--no-binary=:all:", "--no-build-isolation") if sdist else ("--only-binary=:all:",)
         wanted = f"{package}=={version}"
         with steps.step(f"fetching {package} {version}", log=self.runner.log):
@@ -53,7 +56,10 @@ class Pip:
         raise _refusal(result, f"{package} {version}")
 
     def ready(self, steps: Steps) -> Path:
-        """The interpreter of that environment, which is made now unless it is there whole."""
+        """The interpreter of an environment that has what it takes to read an sdist.
+
+        It is made now unless it is there whole.
+        """
         python, whole = self._home / "bin" / "python", self._home / "whole"
         with self.store.lock("pip", "another process is setting up pip; waiting for it"):
             if whole.exists() and self.runner.run(python, "--version").returncode == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -11,6 +12,7 @@ import pytest
 
 from harness.builds.build import Build
 from harness.server.guard import Guard
+from tests.harness.builds.fake_upstream import FakeUpstream
 from tests.harness.by_hand import ByHand
 
 
@@ -33,3 +35,18 @@ def by_hand(llama_guard: Guard, tmp_path: Path) -> Iterator[ByHand]:
     """Starts servers as a person does it; they end with the test."""
     with ExitStack() as stack:
         yield ByHand(llama_guard, tmp_path, stack)
+
+
+@pytest.fixture
+def only_upstream(
+    tmp_path: Path, real_server: Path, dead: str, monkeypatch: pytest.MonkeyPatch
+) -> FakeUpstream:
+    """The only place that builds come from, with a store of its own."""
+    fake = FakeUpstream(tmp_path / "upstream", real_server)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("LLAMA_HARNESS_UPSTREAM", fake.url)
+    monkeypatch.setenv("LLAMA_HARNESS_RELEASES", f"{dead}/ggml-org/llama.cpp")
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    return fake

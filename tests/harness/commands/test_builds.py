@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,25 +18,10 @@ from tests.harness.builds.fake_upstream import BROKEN, NO_PROMPT_CACHE, RIGHT, F
 PINNED = "test_pinned_slot_looks_in_the_prompt_cache and llama-np1-kvu-completion"
 
 
-@pytest.fixture
-def upstream(
-    tmp_path: Path, real_server: Path, dead: str, monkeypatch: pytest.MonkeyPatch
-) -> FakeUpstream:
-    """The only place that builds come from, with a store of its own."""
-    fake = FakeUpstream(tmp_path / "upstream", real_server)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("LLAMA_HARNESS_UPSTREAM", fake.url)
-    monkeypatch.setenv("LLAMA_HARNESS_RELEASES", f"{dead}/ggml-org/llama.cpp")
-    for name in [name for name in os.environ if name.startswith("PIP_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    return fake
-
-
 def test_get_prints_a_path_and_nothing_else(
-    upstream: FakeUpstream, capfd: pytest.CaptureFixture[str]
+    only_upstream: FakeUpstream, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    name = upstream.commit()
+    name = only_upstream.commit()
     assert main(["get", "master"]) == 0
     out, err = capfd.readouterr()
     path = Path(out.removesuffix("\n"))
@@ -59,9 +43,9 @@ def test_get_prints_a_path_and_nothing_else(
     ],
 )
 def test_what_cannot_be_had_is_one_line(
-    upstream: FakeUpstream, capfd: pytest.CaptureFixture[str], ref: str, code: int, said: str
+    only_upstream: FakeUpstream, capfd: pytest.CaptureFixture[str], ref: str, code: int, said: str
 ) -> None:
-    upstream.commit(BROKEN)
+    only_upstream.commit(BROKEN)
     assert main(["get", ref]) == code
     out, err = capfd.readouterr()
     assert out == ""
@@ -72,9 +56,9 @@ def test_what_cannot_be_had_is_one_line(
 
 
 def test_builds_are_listed_and_pruned(
-    upstream: FakeUpstream, capfd: pytest.CaptureFixture[str]
+    only_upstream: FakeUpstream, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    name = upstream.commit()
+    name = only_upstream.commit()
     assert main(["get", "master"]) == 0
     capfd.readouterr()
     assert main(["builds", "list"]) == 0
@@ -91,8 +75,8 @@ def test_builds_are_listed_and_pruned(
     assert "removed 0 builds" in capfd.readouterr().out
 
 
-def test_prune_removes_what_nobody_uses(upstream: FakeUpstream) -> None:
-    upstream.commit()
+def test_prune_removes_what_nobody_uses(only_upstream: FakeUpstream) -> None:
+    only_upstream.commit()
     harness = [sys.executable, "-m", "harness"]
     for words in (["get", "master"], ["builds", "prune", "--size=0"]):
         done = subprocess.run([*harness, *words], capture_output=True, text=True, check=True)
@@ -105,10 +89,10 @@ def test_prune_removes_what_nobody_uses(upstream: FakeUpstream) -> None:
 
 
 def test_compare_shows_the_commit_that_broke_it(
-    upstream: FakeUpstream, capfd: pytest.CaptureFixture[str]
+    only_upstream: FakeUpstream, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    upstream.commit(RIGHT)
-    upstream.commit(NO_PROMPT_CACHE)
+    only_upstream.commit(RIGHT)
+    only_upstream.commit(NO_PROMPT_CACHE)
     assert main(["compare", "master~1", "b2", "-k", PINNED]) == EXIT_FAILED
     out = capfd.readouterr().out
     assert "750/1 -> 1/750" in out
@@ -117,9 +101,11 @@ def test_compare_shows_the_commit_that_broke_it(
     assert "fixed: 1" in capfd.readouterr().out
 
 
-def test_check_of_a_pull_request(upstream: FakeUpstream, capfd: pytest.CaptureFixture[str]) -> None:
-    upstream.commit(RIGHT)
-    upstream.pull_request(7, NO_PROMPT_CACHE)
+def test_check_of_a_pull_request(
+    only_upstream: FakeUpstream, capfd: pytest.CaptureFixture[str]
+) -> None:
+    only_upstream.commit(RIGHT)
+    only_upstream.pull_request(7, NO_PROMPT_CACHE)
     assert main(["check", "PR#7", "-k", PINNED]) == EXIT_FAILED
     assert "FAILS" in capfd.readouterr().out
     assert main(["check", "master", "-k", PINNED]) == 0
@@ -162,7 +148,7 @@ steps = { "P again" = { cache_n = 750 } }
     ],
 )
 def test_pins_check(
-    upstream: FakeUpstream,
+    only_upstream: FakeUpstream,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -171,8 +157,8 @@ def test_pins_check(
     code: int,
     standings: list[str],
 ) -> None:
-    upstream.commit(RIGHT)
-    upstream.commit(NO_PROMPT_CACHE)
+    only_upstream.commit(RIGHT)
+    only_upstream.commit(NO_PROMPT_CACHE)
     file = tmp_path / "pins.toml"
     file.write_text(PINS)
     monkeypatch.setattr("harness.commands.pins.load", lambda: pins.load(file))
