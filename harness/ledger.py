@@ -218,6 +218,8 @@ class Run:
     facts: dict[str, Any]
     """The first row."""
     verdicts: tuple[VerdictRow, ...]
+    lost: int = 0
+    """Tests that failed without a verdict: their worker was killed, or they never began."""
 
 
 def read(path: Path) -> Run:
@@ -234,10 +236,12 @@ def read(path: Path) -> Run:
             f"{path} is a ledger of schema {first.get('schema')}, not {SCHEMA}",
             hint="another version wrote it: run the suite again",
         )
-    if _row(lines[-1]).get("row") != "end":
+    last = _row(lines[-1])
+    if last.get("row") != "end":
         raise UsageProblem(f"{path} is not whole", hint="its run was broken off")
     try:
-        return Run(first, tuple(_verdicts(_row(line) for line in lines[1:-1])))
+        verdicts = tuple(_verdicts(_row(line) for line in lines[1:-1]))
+        return Run(first, verdicts, msgspec.convert(last.get("lost", 0), int))
     except (msgspec.ValidationError, ValueError) as error:
         raise UsageProblem(f"{path} is damaged: {error}") from None
 
@@ -296,9 +300,9 @@ class Ledger:
         del row["requests"]
         self._write({"row": "verdict", **row})
 
-    def end(self, exit_code: int) -> None:
-        """The last row."""
-        self._write({"row": "end", "exit_code": exit_code, "time": _now()})
+    def end(self, exit_code: int, *, lost: int = 0) -> None:
+        """The last row. So many tests failed without a verdict."""
+        self._write({"row": "end", "exit_code": exit_code, "lost": lost, "time": _now()})
 
     def close(self) -> None:
         """Nothing more is added."""

@@ -55,6 +55,8 @@ class Recorder:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._rows: list[VerdictRow] = []
+        self._lost = 0
+        """Failed tests of which there is no verdict: a worker was killed, say."""
         self._ledger: Ledger | None = None
         self._ledger_error: str | None = None
         self._bugs: tuple[KnownBug, ...] | None = None
@@ -100,7 +102,10 @@ class Recorder:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collects verdicts, on the controller only."""
         data = getattr(report, _ROW, None)
-        if data is None or is_worker(self._config):
+        if is_worker(self._config):
+            return
+        if data is None:
+            self._lost += report.failed
             return
         row = VerdictRow.from_json(json.loads(data))
         self._rows.append(row)
@@ -133,7 +138,7 @@ class Recorder:
     def _end_ledger(self, ledger: Ledger, exit_code: int) -> None:
         try:
             if self._ledger_error is None:
-                ledger.end(exit_code)
+                ledger.end(exit_code, lost=self._lost)
         except OSError as error:
             self._ledger_error = f"{ledger.path} is incomplete: {error.strerror}"
         finally:

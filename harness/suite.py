@@ -158,7 +158,10 @@ def _terminable() -> Iterator[None]:
     def leave(number: int, _: FrameType | None) -> None:
         sys.exit(128 + number)
 
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    # Under nohup one of them is ignored, and stays so.
+    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, leave) for number in heard}
     try:
         yield
     finally:
@@ -202,6 +205,8 @@ def _found(ledger: Path, code: int, said: str) -> Run:
         if code in _ENDED:
             run = read(ledger)
             sys.stderr.write(said)
+            if run.lost:
+                raise NoVerdict(f"{run.lost} tests came to no verdict: see what pytest says above")
             return run
     except UsageProblem:  # a file of ours is nothing that was asked for
         pass

@@ -10,6 +10,13 @@ from typing import Protocol
 from harness.builds.ref import Ref
 from harness.builds.steps import Steps
 
+UPSTREAM = "https://github.com/ggml-org/llama.cpp"
+"""Where upstream's source and its releases are."""
+
+
+ELSEWHERE = "XDG_CACHE_HOME names another place"
+"""What a person can do whose disk is full, or may not be written."""
+
 
 class Flavour(StrEnum):
     """What a build computes on. Every one can compute on the CPU too."""
@@ -28,6 +35,8 @@ class Wanted:
     commit: str | None = None
     """40 hex digits, or the beginning of them."""
     number: int | None = None
+    repository: str = UPSTREAM
+    """Whose number it is: a fork counts as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +47,8 @@ class Delivery:
     """Relative to the directory."""
     source: str
     """What it was taken or made from, in words: an address, a package and version, a commit."""
+    repository: str = UPSTREAM
+    """Whose number it has."""
     commit: str | None = None
     """Where the place is a witness of it: 40 hex digits if possible."""
     number: int | None = None
@@ -58,7 +69,11 @@ class NotHere(Exception):
         self.reason = reason
         self.hint = hint
         self.trouble = trouble
-        """Whether it might have it all the same: the network or the disk is what failed."""
+        """Whether it might have it all the same: the network or this machine is what failed."""
+
+
+class Unsuitable(NotHere):
+    """A place has the build, and it is no llama-server that can be tested: so have all others."""
 
 
 class DoesNotBuild(Exception):

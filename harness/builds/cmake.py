@@ -70,9 +70,9 @@ class Workshop:
         """Where the source has to be."""
 
     @contextmanager
-    def cleared(self) -> Iterator[Path]:
+    def cleared(self, steps: Steps) -> Iterator[Path]:
         """The path of the tree, which is not there, for nobody but the caller."""
-        with self._store.lock("source", "another process is building; waiting for it"):
+        with self._store.lock("source", steps, "building another one"):
             self._home.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(self.tree, ignore_errors=True)
             try:
@@ -95,7 +95,9 @@ class Workshop:
                 *("cmake", "-S", self.tree, "-B", build), *flags, *version.flags
             )
         _check(configured, runner.log)
-        with steps.step("compiling llama-server"):
+        with steps.step(
+            "compiling llama-server, which takes minutes where ccache does not know it"
+        ):
             built = runner.run(
                 *("cmake", "--build", build, "--target", TARGET, "--parallel", _jobs(runner))
             )
@@ -105,7 +107,7 @@ class Workshop:
         compiler = _COMPILER.search(configured.text)
         return Delivery(
             binary=Path(TARGET),
-            source="",
+            source="",  # the caller's
             commit=version.commit,
             number=version.number,
             flags=flags,
@@ -132,6 +134,8 @@ def _jobs(runner: Runner) -> str:
 def _check(result: Result, log: Path) -> None:
     if result.returncode == 0:
         return
+    if result.returncode < 0:
+        raise NotHere(f"CMake was killed by signal {-result.returncode}", trouble=True)
     if found := trouble(result.text):
         raise found
     raise DoesNotBuild(first_error(result.text) or result.last_line, log)

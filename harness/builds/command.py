@@ -15,6 +15,7 @@ from pathlib import Path
 from harness.builds.base import NotHere
 from harness.server.environment import SESSION_MARKER
 from harness.server.guard import Guard
+from harness.urls import without_credentials
 
 _OURS = {
     "LC_ALL": "C",  # what they say is read
@@ -38,10 +39,16 @@ class Result:
 
     @property
     def last_line(self) -> str:
-        """The last thing it said; programs end with why they failed."""
+        """The last thing it said."""
         lines = [line.strip() for line in self.text.splitlines() if line.strip()]
-        last = lines[-1] if lines else f"no output, exit code {self.returncode}"
-        return _PREFIX.sub("", last)
+        return lines[-1] if lines else f"no output, exit code {self.returncode}"
+
+    @property
+    def error(self) -> str:
+        """Why it failed: the last line that says it is an error, where there is one."""
+        lines = [line.strip() for line in self.text.splitlines()]
+        errors = [line for line in lines if _PREFIX.match(line)]
+        return _PREFIX.sub("", errors[-1] if errors else self.last_line)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +65,9 @@ class Runner:
         """The whole output, once it has ended. Raises `NotHere` where it cannot be run or hangs."""
         words = [str(word) for word in command]
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as log:
-            log.write(f"$ {shlex.join(words)}\n".encode())
+        # What git says may have a password in it.
+        with open(self.log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
+            log.write(f"$ {without_credentials(shlex.join(words))}\n".encode())
             log.flush()
             start = log.tell()
             returncode = self._ended(self._started(words, cwd, log.fileno()), words[0], seconds)

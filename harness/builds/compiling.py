@@ -5,39 +5,47 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from harness.builds.base import NotHere
+from harness.builds.base import ELSEWHERE, NotHere
 
 # The machine's fault, not the source's: nothing is known of whether it builds.
 _TROUBLE = (
+    (r": No space left on device", "the disk is full", ELSEWHERE),
     (
-        re.compile(r": No space left on device"),
-        "the disk is full",
-        "XDG_CACHE_HOME names another place",
-    ),
-    (
-        re.compile(r"Killed signal terminated program|virtual memory exhausted"),
-        "a compiler ran out of memory",
+        r"Killed signal|terminated with signal 9|due to signal 9|: Killed$|\[Killed\]"
+        r"|command failed due to signal|virtual memory exhausted|cc1plus: out of memory"
+        r"|LLVM ERROR: out of memory",
+        "a compiler was killed, or ran out of memory",
         "CMAKE_BUILD_PARALLEL_LEVEL=1 needs less",
     ),
     (
-        re.compile(r"No CMAKE_C(XX)?_COMPILER could be found|CMAKE_C(XX)?_COMPILER not set"),
+        r"No CMAKE_C(XX)?_COMPILER could be found|CMAKE_C(XX)?_COMPILER not set",
         "there is no C++ compiler",
         "Debian, Ubuntu: apt-get install g++",
     ),
     (
-        re.compile(r"unable to find a build program"),
+        r"unable to find a build program",
         "there is no build program",
         "Debian, Ubuntu: apt-get install ninja-build",
     ),
     (
-        re.compile(r"CUDA Toolkit not found|Failed to find nvcc|CMAKE_CUDA_COMPILER could be"),
+        r"CMake \d\S* or higher is required",
+        "its CMake is too old",
+        "pip install cmake has a newer one",
+    ),
+    (
+        r"CUDA Toolkit not found|Failed to find nvcc|CMAKE_CUDA_COMPILER could be",
         "there is no CUDA toolkit",
         "flavour cpu needs none",
     ),
     (
-        re.compile(r"Could NOT find Vulkan"),
+        r"Could NOT find Vulkan|provided by \"SPIRV-Headers\"",
         "there is no Vulkan SDK",
-        "Debian, Ubuntu: apt-get install libvulkan-dev glslc",
+        "Debian, Ubuntu: apt-get install libvulkan-dev glslc spirv-headers",
+    ),
+    (
+        r"ccache: error: .*(Permission denied|No space left|Read-only)",
+        "ccache cannot write",
+        "CCACHE_DIR names another directory",
     ),
 )
 _COMPILER_ERROR = re.compile(r"^\S.*?:\d+(:\d+)?: (fatal )?error: .+|^\S+\(\d+\): error.*: .+")
@@ -48,7 +56,7 @@ _CMAKE_ERROR = re.compile(r"^CMake Error(?: at (?P<where>\S+))?.*?:\s*(?P<text>.
 def trouble(output: str) -> NotHere | None:
     """What about the machine made a build fail; None where it was the source."""
     for pattern, reason, hint in _TROUBLE:
-        if pattern.search(output):
+        if re.search(pattern, output, re.MULTILINE):
             return NotHere(reason, hint=hint, trouble=True)
     return None
 
@@ -67,6 +75,9 @@ def _cmake_errors(lines: list[str]) -> Iterator[str]:
     """CMake says where in one line, and what in the next one that is not empty."""
     for number, line in enumerate(lines):
         if match := _CMAKE_ERROR.match(line):
-            text = match["text"] or next(filter(None, lines[number + 1 :]), "")
+            rest = filter(None, lines[number + 1 :])
+            text = match["text"] or next(rest, "")
+            if text.endswith(":"):
+                text = f"{text} {next(rest, '')}"
             where = f"{match['where']}: " if match["where"] else ""
             yield f"CMake: {where}{text}"

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import requests
-from filelock import FileLock, Timeout
 
-from harness.builds.base import NotHere
+from harness.builds.base import ELSEWHERE, NotHere
 from harness.builds.steps import Steps
 from harness.builds.web import answer, host, shown, timed_out
 from harness.files import sha256_of
-
-ELSEWHERE = "XDG_CACHE_HOME names another place"
-"""What a person can do whose disk is full."""
+from harness.locks import alone
 
 _TRIES = 5
 """How often a connection may break off before it is left to the next run."""
@@ -75,7 +72,6 @@ class _File:
     url: str
     sha256: str | None
     size: int | None
-    headers: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return shown(self.url)
@@ -94,20 +90,18 @@ def download(
     steps: Steps,
     sha256: str | None = None,
     size: int | None = None,
-    headers: Mapping[str, str] | None = None,
 ) -> str:
     """Downloads into a file, which is there whole or not at all, and returns its sha256.
 
     `partials` is a directory of the same file system, where what has come so far is kept if the
     process is killed or the connection fails: a later call goes on from there. One process at a
-    time downloads from an address; who waited for another that did the same finds the file there,
-    as does who calls again. Raises `NoSuchFile` or another `NotHere`.
+    time downloads from an address. Raises `NoSuchFile` or another `NotHere`.
     """
-    file = _File(url=url, sha256=sha256, size=size, headers=headers or {})
+    file = _File(url=url, sha256=sha256, size=size)
     partial = _Partial(partials / f"{file.key}.part")
-    with _disk(partials), _alone(file, partials, steps):
-        if into.exists() and (there := sha256_of(into)) == (sha256 or there):
-            return there
+    waiting = f"another process is downloading {file}; waiting for it"
+    lock = alone(partials / f"{file.key}.lock", lambda: steps.say(waiting))
+    with _disk(partials), lock:
         try:
             with steps.step(f"download {file}"):
                 found = _whole(file, partial, steps)
@@ -137,22 +131,6 @@ def _disk(partials: Path) -> Iterator[None]:
             hint=ELSEWHERE,
             trouble=True,
         ) from None
-
-
-@contextmanager
-def _alone(file: _File, partials: Path, steps: Steps) -> Iterator[None]:
-    """One process at a time is at a file."""
-    partials.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(partials / f"{file.key}.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        steps.say(f"another process is downloading {file}; waiting for it")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _whole(file: _File, partial: _Partial, steps: Steps) -> str:
@@ -190,7 +168,7 @@ def _ask(file: _File, partial: _Partial, steps: Steps) -> None:
     """One request, for what is missing."""
     there, etag = partial.known()
     # Sums are of what is on the host, and a range of something packed would be of no use.
-    headers = {"Accept-Encoding": "identity", **file.headers}
+    headers = {"Accept-Encoding": "identity"}
     if there:
         headers |= {"Range": f"bytes={there}-", "If-Range": etag}
     with answer(file.url, headers) as response:

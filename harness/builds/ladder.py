@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.builds.archive import BadArchive
-from harness.builds.base import Delivery, DoesNotBuild, Flavour, NotHere, Rung, Wanted
+from harness.builds.base import (
+    UPSTREAM,
+    Delivery,
+    DoesNotBuild,
+    Flavour,
+    NotHere,
+    Rung,
+    Unsuitable,
+    Wanted,
+)
 from harness.builds.ref import (
     CommitRef,
-    MasterRef,
     NumberRef,
     PathRef,
     PullRef,
@@ -24,7 +32,7 @@ from harness.builds.store import Entry, Facts, Store, same_commit
 from harness.builds.upstream import Upstream
 from harness.errors import NotObtained, UsageProblem
 from harness.files import sha256_of
-from harness.server.capabilities import Capabilities, check_executable, probe
+from harness.server.capabilities import Capabilities, NoLlamaServer, check_executable, probe
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +41,6 @@ class Attempt:
 
     rung: str
     said: str
-    seconds: float
     trouble: bool = False
     """Whether it might have the build all the same."""
 
@@ -46,7 +53,6 @@ class Ready:
     path: Path
     entry: Entry | None
     """Where it is in the store; None for a path."""
-    attempts: tuple[Attempt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +63,6 @@ class Broken:
     error: str
     """The first error, in one line."""
     log: Path
-    attempts: tuple[Attempt, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.ref} does not build: {self.error}"
@@ -73,7 +78,8 @@ class Missing:
 
     def __str__(self) -> str:
         said = "; ".join(f"{attempt.rung}: {attempt.said}" for attempt in self.attempts)
-        return f"{self.ref} cannot be had: {said}"
+        trouble = any(attempt.trouble for attempt in self.attempts)
+        return f"{self.ref} {'cannot be had' if trouble else 'is nowhere'}: {said}"
 
 
 Outcome = Ready | Broken | Missing
@@ -105,8 +111,8 @@ class Ladder:
     def obtain(self, ref: Ref, flavour: Flavour, steps: Steps) -> Outcome:
         """What came of it; also that it does not build, or is not to be had, is a value.
 
-        Raises `UsageProblem` for what is ambiguous or no llama-server, `HarnessError` where the
-        store cannot be written.
+        Raises `UsageProblem` for what is ambiguous, or where the store cannot be written,
+        `NotObtained` where its disk is full.
         """
         if isinstance(ref, PathRef):
             check_executable(ref.path)
@@ -115,33 +121,41 @@ class Ladder:
         try:
             wanted = self._wanted(ref, flavour, steps)
         except NotHere as refusal:
-            self._note("source", refusal, time.monotonic())
+            self._note("source", refusal)
             return Missing(ref, tuple(self._attempts), self._hint)
         only = _only(ref)
+        if entry := self.store.find(wanted, rung=only):
+            return Ready(ref, entry.binary, entry)
         name = f"{wanted.commit or f'b{wanted.number}'}-{flavour}"
-        with self.store.lock(name, f"another process is obtaining {ref}; waiting for it"):
+        with self.store.lock(name, steps, "obtaining it"):
             if entry := self.store.find(wanted, rung=only):
                 return Ready(ref, entry.binary, entry)
             return self._climbed(wanted, only, steps)
 
     def _wanted(self, ref: Ref, flavour: Flavour, steps: Steps) -> Wanted:
         """What a ref stands for; the repository is asked where only it can tell."""
-        if isinstance(ref, NumberRef | WheelRef | SdistRef):
+        if isinstance(ref, WheelRef | SdistRef):
             return Wanted(ref=ref, flavour=flavour, number=ref.number)
-        if isinstance(ref, CommitRef | PullRef) and ref.commit is not None:
-            # Perhaps it is in the store, or a wheel: then nobody needs to be asked.
-            short = Wanted(ref=ref, flavour=flavour, commit=ref.commit)
-            if self.store.find(short) is not None:
-                return short
-        assert isinstance(ref, CommitRef | PullRef | MasterRef)
+        if isinstance(ref, NumberRef) and self.upstream.shown == UPSTREAM:
+            return Wanted(ref=ref, flavour=flavour, number=ref.number)
+        assert not isinstance(ref, PathRef)
+        known = Wanted(
+            ref=ref,
+            flavour=flavour,
+            commit=ref.commit if isinstance(ref, CommitRef | PullRef) else None,
+            number=ref.number if isinstance(ref, NumberRef) else None,
+            repository=self.upstream.shown,
+        )
+        if self.store.find(known) is not None:
+            return known  # nobody needs to be asked
         try:
             commit = self.upstream.resolve(ref, steps)
         except NotHere as refusal:
-            if isinstance(ref, CommitRef):
+            if isinstance(ref, CommitRef | NumberRef):  # others may have it
                 steps.say(f"source: {refusal.reason}")
-                return Wanted(ref=ref, flavour=flavour, commit=ref.commit)
+                return known
             raise
-        return Wanted(ref=ref, flavour=flavour, commit=commit.name, number=commit.number)
+        return replace(known, commit=commit.name, number=commit.number)
 
     def _climbed(self, wanted: Wanted, only: str | None, steps: Steps) -> Outcome:
         for rung in self.rungs:
@@ -151,14 +165,16 @@ class Ladder:
             try:
                 entry = self._delivered(rung, wanted, steps, start)
             except NotHere as refusal:
-                self._note(rung.name, refusal, start)
+                self._note(rung.name, refusal)
                 steps.say(f"{rung.name}: {refusal.reason}")
+                if isinstance(refusal, Unsuitable):
+                    break
             except DoesNotBuild as failure:
-                return Broken(wanted.ref, failure.error, failure.log, tuple(self._attempts))
+                return Broken(wanted.ref, failure.error, failure.log)
             else:
                 self.store.prune(self.limit)
                 steps.say(f"{rung.name}: {entry.facts.title}, {entry.facts.seconds:.0f} s")
-                return Ready(wanted.ref, entry.binary, entry, tuple(self._attempts))
+                return Ready(wanted.ref, entry.binary, entry)
         return Missing(wanted.ref, tuple(self._attempts), self._hint)
 
     def _delivered(self, rung: Rung, wanted: Wanted, steps: Steps, start: float) -> Entry:
@@ -170,20 +186,23 @@ class Ladder:
             binary = directory / delivery.binary
             try:
                 capabilities = probe(binary, self.session)
+            except NoLlamaServer as problem:
+                raise Unsuitable(problem.message, hint=problem.hint) from None
             except UsageProblem as problem:  # a C library that is too old, say
                 raise NotHere(
                     f"what it has cannot be used here: {problem.message}", hint=problem.hint
                 ) from None
-            commit = _commit(delivery, capabilities, wanted)
+            commit, files = _commit(delivery, capabilities, wanted), _files(directory)
             facts = Facts(
                 commit=commit,
                 number=_number(delivery, capabilities, wanted),
                 flavours=tuple(sorted({wanted.flavour, *delivery.also})),
                 rung=rung.name,
                 source=delivery.source,
+                repository=delivery.repository,
                 binary=str(delivery.binary),
-                sha256=sha256_of(binary),
-                files=_files(directory),
+                files={name: sha256_of(path) for name, path in files.items()},
+                size=sum(path.stat().st_size for path in files.values()),
                 version=capabilities.version,
                 flags=delivery.flags,
                 compiler=delivery.compiler,
@@ -193,9 +212,8 @@ class Ladder:
             )
             return self.store.add(directory, facts)
 
-    def _note(self, rung: str, refusal: NotHere, start: float) -> None:
-        seconds = round(time.monotonic() - start, 1)
-        self._attempts.append(Attempt(rung, refusal.reason, seconds, refusal.trouble))
+    def _note(self, rung: str, refusal: NotHere) -> None:
+        self._attempts.append(Attempt(rung, refusal.reason, refusal.trouble))
         self._hint = self._hint or refusal.hint
 
 
@@ -226,6 +244,7 @@ def _number(delivery: Delivery, capabilities: Capabilities, wanted: Wanted) -> i
     return next(iter(said), None) if delivery.number or capabilities.build_number else None
 
 
-def _files(directory: Path) -> dict[str, int]:
+def _files(directory: Path) -> dict[str, Path]:
+    """By their names in the directory."""
     files = (path for path in directory.rglob("*") if path.is_file())
-    return {str(path.relative_to(directory)): path.stat().st_size for path in files}
+    return {str(path.relative_to(directory)): path for path in files}

@@ -7,7 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -17,12 +17,12 @@ from harness.builds.command import Runner
 from harness.builds.ladder import Ladder, Outcome, Ready
 from harness.builds.origin import Origin
 from harness.builds.pip import Pip
-from harness.builds.ref import Ref, parse
+from harness.builds.ref import MasterRef, PullRef, Ref, parse
 from harness.builds.release import ReleaseRung
 from harness.builds.sdist import SdistRung
 from harness.builds.source import SourceRung
 from harness.builds.steps import Steps
-from harness.builds.store import Store, limit_bytes
+from harness.builds.store import Facts, Store, limit_bytes, unwritable
 from harness.builds.upstream import Upstream
 from harness.builds.wheel import WheelRung
 from harness.server.guard import Guard
@@ -45,8 +45,11 @@ def obtain(
     """
     ref = parse(text)
     store = store or Store()
-    with ladder(ref, flavour, store, environ) as found:
-        return found.obtain(ref, flavour, Steps(str(ref), out or sys.stderr))
+    try:
+        with ladder(ref, flavour, store, environ) as found:
+            return found.obtain(ref, flavour, Steps(str(ref), out or sys.stderr))
+    except (OSError, NotImplementedError) as error:
+        raise unwritable(store.root, error) from None
 
 
 def origin(found: Ready, flavour: Flavour, said_by: str) -> Origin:
@@ -56,9 +59,18 @@ def origin(found: Ready, flavour: Flavour, said_by: str) -> Origin:
         path=found.path,
         said_by=f"{said_by} {found.ref}",
         number=facts.number if facts else None,
-        ref=str(found.ref) if facts else None,
+        ref=_lasting(found.ref, facts) if facts else None,
         device=flavour.value if facts else None,
     )
+
+
+def _lasting(ref: Ref, facts: Facts) -> str:
+    """A ref that means this build tomorrow, too."""
+    if isinstance(ref, MasterRef) and facts.commit:
+        return facts.commit
+    if isinstance(ref, PullRef) and facts.commit:
+        return str(PullRef(ref.number, facts.commit))
+    return str(ref)
 
 
 @contextmanager
@@ -90,7 +102,8 @@ def _log(directory: Path, name: str) -> Path:
     """A log of this process; those of long ago are removed."""
     if directory.is_dir():
         for old in directory.iterdir():
-            if time.time() - old.stat().st_mtime > _LOGS_STAY_SECONDS:
-                old.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # others do the same
+                if time.time() - old.stat().st_mtime > _LOGS_STAY_SECONDS:
+                    old.unlink()
     slug = re.sub(r"[^\w.+-]+", "-", name)
     return directory / f"{slug}-{os.getpid()}.log"

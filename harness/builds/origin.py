@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.builds.store import facts_of
+from harness.builds.store import held
 from harness.errors import UsageProblem
 
 BINARY_VARIABLE = "LLAMA_SERVER_BIN_PATH"
@@ -58,7 +58,7 @@ def locate(named: Sequence[str], environ: Mapping[str, str]) -> tuple[Origin, ..
 def _named(name: str) -> Origin:
     """A path; `llama-harness get` may have printed it."""
     path = _absolute(name)
-    facts = facts_of(path)
+    facts = held(path)
     return Origin(path=path, said_by="--llama-bin", number=facts.number if facts else None)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.builds.base import NotHere
+from harness.builds.base import ELSEWHERE, NotHere
 from harness.builds.command import Result, Runner
 from harness.builds.steps import Steps
 from harness.builds.store import Store
@@ -61,7 +61,7 @@ class Pip:
         It is made now unless it is there whole.
         """
         python, whole = self._home / "bin" / "python", self._home / "whole"
-        with self.store.lock("pip", "another process is setting up pip; waiting for it"):
+        with self.store.lock("pip", steps, "setting up pip"):
             if whole.exists() and self.runner.run(python, "--version").returncode == 0:
                 return python
             shutil.rmtree(self._home, ignore_errors=True)
@@ -86,9 +86,9 @@ class Pip:
 def _refusal(result: Result, what: str) -> NotHere:
     """Why pip did not deliver. Where it knows of no version at all, the index is what failed."""
     if _DISK_FULL in result.text:
-        return NotHere("the disk is full", hint="XDG_CACHE_HOME names another", trouble=True)
+        return NotHere("the disk is full", hint=ELSEWHERE, trouble=True)
     if _OTHERS.search(result.text):
         return NotHere(f"no {what}")
     if "No matching distribution" in result.text:
         return NotHere(f"no {what}: the package index has none, or cannot be reached", trouble=True)
-    return NotHere(f"pip: {result.last_line}", trouble=True)
+    return NotHere(f"pip: {result.error}", trouble=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -77,7 +79,7 @@ class WheelRef:
 
     @property
     def number(self) -> int:
-        """Its build number: versions are 0.BUILD.PACKAGING."""
+        """Its build number: versions are 0.BUILD.0."""
         return int(self.version.split(".")[1])
 
     def __str__(self) -> str:
@@ -101,7 +103,7 @@ _NUMBER = re.compile(r"b(\d{1,6})")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 _PULL = re.compile(r"(?:PR#(\d+)|pull/(\d+)/head)(?:@([0-9a-f]{7,40}))?")
 _MASTER = re.compile(r"master(?:~(\d+))?")
-_WHEEL = re.compile(r"wheel:(0\.\d+\.\d+)")
+_WHEEL = re.compile(r"wheel:(0\.\d+\.0)")
 _SDIST = re.compile(r"sdist:b(\d{1,6})")
 _PATH = re.compile(r"[./~]|.*/")
 
@@ -120,9 +122,10 @@ def parse(text: str) -> Ref:
         return WheelRef(match[1])
     if match := _SDIST.fullmatch(text):
         return SdistRef(int(match[1]))
-    nearest = _nearest(text)
-    if _PATH.match(text) and nearest is None:
-        return PathRef(Path(text).expanduser().absolute())
+    nearest = _slip(text)
+    if _PATH.match(text) and (nearest is None or _exists(text)):
+        return PathRef(_path(text))
+    nearest = nearest or _similar(text)
     meant = f"did you mean {nearest}? " if nearest else ""
     raise UsageProblem(f"{text!r} names no build", hint=f"{meant}a ref is {GRAMMAR}")
 
@@ -141,18 +144,35 @@ _SLIPS = (
     ),
     (re.compile(r"(?:origin/|upstream/)?(?:main|master|head|latest)", re.IGNORECASE), "master"),
     (re.compile(r"wheel[:@= ]*(?:0\.)?b?(\d{1,6})(?:\.\d+)?", re.IGNORECASE), "wheel:0.{0}.0"),
-    (re.compile(r"sdist[:@= ]*b?(\d{1,6})(?:\.0\.0)?", re.IGNORECASE), "sdist:b{0}"),
+    (re.compile(r"sdist[:@= ]*(?:0\.)?b?(\d{1,6})(?:\.0)*", re.IGNORECASE), "sdist:b{0}"),
     (re.compile(r"([0-9a-fA-F]{7,40})"), "{0}"),
 )
 
 
-def _nearest(text: str) -> str | None:
-    """The ref that a person may have meant who wrote this."""
+def _slip(text: str) -> str | None:
+    """What a person means who writes this."""
     for slip, meant in _SLIPS:
         if match := slip.fullmatch(text.strip()):
             return meant.format(*(group.lower() for group in match.groups()))
-    # Something that stands right here, the way a program of the PATH would not be found.
-    if not _PATH.match(text) and Path(text).exists():
+    return None
+
+
+def _similar(text: str) -> str | None:
+    """What a person may have meant who wrote this."""
+    if _exists(text):  # something that stands right here
         return f"./{text}"
+    if found := shutil.which(text) if text else None:
+        return found
     words = ["master", "wheel:0.10434.0", "sdist:b11434", "pull/30275/head"]
     return next(iter(get_close_matches(text.lower(), words, n=1, cutoff=0.7)), None)
+
+
+def _exists(text: str) -> bool:
+    try:
+        return bool(text) and _path(text).exists()
+    except (OSError, ValueError):  # longer than any name, or none
+        return False
+
+
+def _path(text: str) -> Path:
+    return Path(os.path.expanduser(text)).absolute()  # noqa: PTH111  # raises nothing for an unknown user

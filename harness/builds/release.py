@@ -15,14 +15,13 @@ from typing import Self
 import msgspec
 
 from harness.builds.archive import BadArchive, unpack
-from harness.builds.base import Delivery, Flavour, NotHere, Wanted
-from harness.builds.download import ELSEWHERE, NoSuchFile, download
+from harness.builds.base import ELSEWHERE, UPSTREAM, Delivery, Flavour, NotHere, Wanted
+from harness.builds.download import NoSuchFile, download
 from harness.builds.steps import Steps
 from harness.builds.web import answer, host, shown
 
 RELEASES_VARIABLE = "LLAMA_HARNESS_RELEASES"
 """Names another repository, of GitHub or a GitHub Enterprise server."""
-UPSTREAM = "https://github.com/ggml-org/llama.cpp"
 
 _GITHUB = {"github.com", "www.github.com"}
 _API = "https://api.github.com"
@@ -30,7 +29,8 @@ _API = "https://api.github.com"
 _LIMITED = (403, 429)
 """What who has asked too often is told."""
 _TOKENS = ("GH_TOKEN", "GITHUB_TOKEN")
-"""In the order in which GitHub's own program takes them."""
+_ENTERPRISE_TOKENS = ("GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN")
+"""In the order in which GitHub's own program takes them: the former for github.com alone."""
 _PRIVATE = re.compile(r"https://|http://(?:localhost|127\.0\.0\.1|\[::1\])[:/]")
 """Where nobody on the way can read a token."""
 _SYSTEMS = {"Linux": "ubuntu", "Darwin": "macos"}
@@ -148,8 +148,11 @@ class ReleaseRung:
         number = wanted.number
         if number is None:
             raise NotHere("no build number to ask for")
+        theirs = self.environ.get(RELEASES_VARIABLE)
+        if wanted.repository != UPSTREAM and wanted.commit is None and not theirs:
+            raise NotHere(f"it is upstream's, not of {wanted.repository}")
         stem = _stem(number, wanted.flavour, self.system, self.machine)
-        repository = _Repository.named(self.environ.get(RELEASES_VARIABLE) or UPSTREAM)
+        repository = _Repository.named(theirs or UPSTREAM)
         release = self._release(repository, number, steps)
         commit = release.commit if release else None
         if commit and not commit.startswith(wanted.commit or ""):
@@ -169,11 +172,13 @@ class ReleaseRung:
             commit=commit,
             number=number,
             archive_sha256=sha256,
+            repository=wanted.repository,
         )
 
     def _release(self, repository: _Repository, number: int, steps: Steps) -> _Release | None:
         """None where nobody says what the release holds."""
-        token = next(filter(None, map(self.environ.get, _TOKENS)), "").strip()
+        names = _TOKENS if repository.api.startswith(_API) else _ENTERPRISE_TOKENS
+        token = next(filter(None, map(self.environ.get, names)), "").strip()
         try:
             with steps.step(f"ask {host(repository.api)} for release b{number}"):
                 return repository.release(number, token)

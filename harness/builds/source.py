@@ -25,10 +25,11 @@ class SourceRung:
         commit = self.upstream.resolve(_ref(wanted), steps)
         number = wanted.number if commit.number is None else commit.number
         version = Version(commit=commit.name, number=number)
-        with self.workshop.cleared() as tree:
+        with self.workshop.cleared(steps) as tree:
             self.upstream.check_out(commit.name, tree, steps)
             built = self.workshop.build(wanted.flavour, version, into=into, steps=steps)
-        return replace(built, source=f"{self.upstream.shown} at {commit.name}")
+        repository = self.upstream.shown
+        return replace(built, source=f"{repository} at {commit.name}", repository=repository)
 
 
 def _ref(wanted: Wanted) -> CommitRef | NumberRef:

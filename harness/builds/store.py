@@ -10,7 +10,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,11 @@ import msgspec
 import platformdirs
 from filelock import FileLock, Timeout
 
-from harness.builds.base import Wanted
+from harness.builds.base import ELSEWHERE, Wanted
 from harness.builds.steps import Steps
-from harness.errors import HarnessError, UsageProblem
+from harness.errors import HarnessError, NotObtained, UsageProblem
 from harness.files import sha256_of
+from harness.locks import alone
 
 SCHEMA = 1
 _FACTS = "build.json"
@@ -44,12 +45,14 @@ class Facts:
     flavours: tuple[str, ...]
     rung: str
     source: str
+    repository: str
+    """Whose number it has."""
     binary: str
     """Relative to the directory."""
-    sha256: str
-    """Of the binary."""
-    files: dict[str, int]
-    """Every file's size in bytes."""
+    files: dict[str, str]
+    """Every file's sha256."""
+    size: int
+    """Of all files, in bytes."""
     version: str
     """What `--version` prints."""
     flags: tuple[str, ...] = ()
@@ -66,6 +69,11 @@ class Facts:
         names = (f"b{self.number}" if self.number else "", (self.commit or "")[:12])
         return " ".join(filter(None, names)) or f"sha256 {self.sha256[:12]}"
 
+    @property
+    def sha256(self) -> str:
+        """Of the binary."""
+        return self.files[self.binary]
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -78,11 +86,6 @@ class Entry:
     def binary(self) -> Path:
         """Its llama-server."""
         return self.directory / self.facts.binary
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return sum(self.facts.files.values())
 
     @property
     def used(self) -> float:
@@ -101,18 +104,21 @@ class Entry:
             os.utime(self._used_file)
 
     def is_whole(self) -> bool:
-        """Whether every file is there in its size, and the binary is the one it was."""
+        """Whether every file is what it was: in most builds the libraries are the server."""
         try:
-            sizes = {name: (self.directory / name).stat().st_size for name in self.facts.files}
-            return sizes == self.facts.files and sha256_of(self.binary) == self.facts.sha256
+            return all(sha256_of(self.directory / n) == s for n, s in self.facts.files.items())
         except OSError:
             return False
 
 
-def facts_of(binary: Path) -> Facts | None:
-    """What is known of a binary by its path, where it is one in a store."""
+def held(binary: Path) -> Facts | None:
+    """What is known of a binary by its path, where it is one in a store.
+
+    Nobody removes it as long as this process lives.
+    """
     for directory in binary.parents:
         if (entry := _entry(directory)) and entry.binary == binary:
+            Store(directory.parents[1]).hold(entry)
             return entry.facts
     return None
 
@@ -180,14 +186,15 @@ class Store:
             for entry in self.entries()
             if (rung is None or entry.facts.rung == rung) and _is(entry.facts, wanted)
         ]
-        commits = {entry.facts.commit for entry in found}
-        if wanted.commit is not None and len(commits) > 1:
-            names = ", ".join(sorted(str(commit) for commit in commits))
-            raise UsageProblem(f"{wanted.ref} is ambiguous: {names}", hint="give more digits")
+        commits = sorted({entry.facts.commit for entry in found if entry.facts.commit}, key=len)
+        if any(not same_commit(commit, commits[-1]) for commit in commits):
+            raise UsageProblem(
+                f"{wanted.ref} is ambiguous: {', '.join(commits)}", hint="give more digits"
+            )
         for entry in found:
             if not entry.is_whole():
                 self._remove(entry)
-            elif self._lease(entry):
+            elif self.hold(entry):
                 entry.touch()
                 return entry
         return None
@@ -206,23 +213,16 @@ class Store:
             raise unwritable(self.root, error) from None
 
     @contextmanager
-    def lock(self, name: str, waiting: str = "") -> Iterator[None]:
-        """One process at a time does what has this name; `waiting` is told on having to wait."""
-        directory = self.root / "locks"
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise unwritable(self.root, error) from None
-        lock = FileLock(directory / f"{name}.lock")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            Steps(name).say(waiting or "another process is at it; waiting")
-            lock.acquire()
-        try:
+    def lock(self, name: str, steps: Steps, doing: str) -> Iterator[None]:
+        """One process at a time does what has this name; who has to wait is told for what."""
+        waiting = f"another process is {doing}; waiting for it"
+        with ExitStack() as stack:
+            try:
+                file = self.root / "locks" / f"{name}.lock"
+                stack.enter_context(alone(file, lambda: steps.say(waiting)))
+            except (OSError, NotImplementedError) as error:
+                raise unwritable(self.root, error) from None
             yield
-        finally:
-            lock.release()
 
     def add(self, directory: Path, facts: Facts) -> Entry:
         """Takes over a filled directory as one: others see all of it or nothing."""
@@ -234,43 +234,49 @@ class Store:
                 os.fsync(file.fileno())
             self._builds.mkdir(parents=True, exist_ok=True)
             place = self._builds / _name(facts)
-            theirs = _entry(place)
-            if theirs is not None and theirs.is_whole() and self._lease(theirs):
-                return theirs  # somebody came the same way by another name
-            if place.exists():  # damaged, or not readable by this version
-                self._throw_away(place)
-            directory.rename(place)
+            with self.lock("store", Steps("store"), "adding a build"):
+                theirs = _entry(place)
+                if theirs is not None and theirs.is_whole() and self.hold(theirs):
+                    return theirs  # somebody came the same way by another name
+                if place.exists():  # damaged, or not readable by this version
+                    self._throw_away(place)
+                directory.rename(place)
+                entry = Entry(place, facts)
+                self.hold(entry)
+                return entry
         except OSError as error:
             raise unwritable(self.root, error) from None
-        entry = Entry(place, facts)
-        self._lease(entry)
-        return entry
 
     def prune(self, limit: int, *, recent: float = _RECENT_SECONDS) -> list[Entry]:
         """Removes what was not used for longest until the rest is within `limit` bytes.
 
-        What is in use, or was used within `recent` seconds, stays. What was removed.
+        What is in use, or was used within `recent` seconds, stays. So does not what was left by
+        processes that are gone. What was removed.
         """
+        self._sweep()
         entries = self.entries()
-        size, now = sum(entry.size for entry in entries), time.time()
+        size, now = sum(entry.facts.size for entry in entries), time.time()
         removed = []
         for entry in reversed(entries):
             if size <= limit:
                 break
             if now - entry.used >= recent and self._remove(entry):
                 removed.append(entry)
-                size -= entry.size
+                size -= entry.facts.size
         return removed
 
-    def _lease(self, entry: Entry) -> bool:
-        """Holds a build for this process; False where it has just been removed."""
+    def hold(self, entry: Entry) -> bool:
+        """Keeps a build from being removed; False where it has just been."""
         try:
             file = os.open(entry.directory / _FACTS, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return False
         self._leases.append(file)
         fcntl.flock(file, fcntl.LOCK_SH)
-        return (entry.directory / _FACTS).exists()
+        try:
+            return os.path.samestat(os.fstat(file), (entry.directory / _FACTS).stat())
+        except OSError:
+            return False
 
     def _remove(self, entry: Entry) -> bool:
         """Removes a build unless somebody holds it."""
@@ -314,17 +320,16 @@ class Store:
                 Path(f"{directory}.lock").unlink(missing_ok=True)
 
 
-def unwritable(root: Path, error: OSError) -> HarnessError:
+def unwritable(root: Path, error: OSError | NotImplementedError) -> HarnessError:
     """What is said where builds cannot be kept."""
-    if error.errno == errno.ENOSPC:
-        return HarnessError(
+    if isinstance(error, NotImplementedError):
+        return UsageProblem(f"{root} is on a file system without locks", hint=ELSEWHERE)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return NotObtained(
             f"the disk of {root} is full",
-            hint="llama-harness builds prune makes room; XDG_CACHE_HOME names another place",
+            hint=f"llama-harness builds prune makes room; {ELSEWHERE}",
         )
-    return UsageProblem(
-        f"builds cannot be kept in {root}: {error.strerror}",
-        hint="XDG_CACHE_HOME names another place",
-    )
+    return UsageProblem(f"builds cannot be kept in {root}: {error.strerror}", hint=ELSEWHERE)
 
 
 def _entry(directory: Path) -> Entry | None:
@@ -350,7 +355,8 @@ def _is(facts: Facts, wanted: Wanted) -> bool:
         return False
     if wanted.commit is not None and facts.commit is not None:
         return same_commit(wanted.commit, facts.commit)
-    return wanted.number is not None and wanted.number == facts.number
+    numbered = wanted.number is not None and wanted.number == facts.number
+    return numbered and wanted.repository == facts.repository
 
 
 def same_commit(one: str, other: str) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.builds.base import NotHere
+from harness.builds.base import UPSTREAM, NotHere
 from harness.builds.command import Result, Runner, installed
 from harness.builds.ref import MASTER, CommitRef, MasterRef, NumberRef, PullRef, Ref
 from harness.builds.steps import Steps
@@ -18,11 +19,17 @@ from harness.errors import UsageProblem
 from harness.urls import without_credentials
 
 UPSTREAM_VARIABLE = "LLAMA_HARNESS_UPSTREAM"
-UPSTREAM = "https://github.com/ggml-org/llama.cpp"
 _ANSWER_SECONDS = 30.0
 """How long a repository may take to say what it has."""
-# A connection that has gone quiet is no connection.
-_NOT_FOREVER = ("-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=60")
+_BRANCH = f"refs/heads/{MASTER}"
+# A connection that has gone quiet is no connection; and nothing goes on in the background.
+_SETTINGS = (
+    "http.lowSpeedLimit=1000",
+    "http.lowSpeedTime=60",
+    "maintenance.auto=false",
+    "gc.auto=0",
+)
+_GIT = ("git", *(word for setting in _SETTINGS for word in ("-c", setting)))
 _WHOLE = 40
 _NAME = re.compile(r"^[0-9a-f]{40}$", re.MULTILINE)
 
@@ -45,9 +52,12 @@ class Upstream:
     """
 
     def __init__(self, store: Store, runner: Runner, environ: Mapping[str, str]) -> None:
-        self.url = environ.get(UPSTREAM_VARIABLE) or UPSTREAM
+        self.url = _address(environ.get(UPSTREAM_VARIABLE) or UPSTREAM)
         self._store, self._runner = store, runner
-        self._mirror = store.root / "mirror.git"
+        # Each has its own: tags of the same name are not the same commit.
+        key = hashlib.sha256(self.url.encode()).hexdigest()[:12]
+        self._mirror = store.root / f"mirror-{key}.git"
+        self._master_is_new: bool | None = None
         self._asked = False
         """Whether it has answered since this was made."""
 
@@ -58,7 +68,7 @@ class Upstream:
 
     def resolve(self, ref: Ref, steps: Steps) -> Commit:
         """The commit that a ref stands for now."""
-        with self._ours():
+        with self._ours(steps):
             if isinstance(ref, NumberRef):
                 name = self._tag(ref.number, steps)
             elif isinstance(ref, PullRef):
@@ -69,11 +79,16 @@ class Upstream:
                 name = self._commit(ref.commit, steps) or self._asked_for(ref.commit, steps)
             else:
                 raise NotHere(f"{ref} is no commit")
-            return Commit(name, ref.number if isinstance(ref, NumberRef) else self._number(name))
+            if isinstance(ref, NumberRef):
+                return Commit(name, ref.number)
+            if not self._is_on_master(name):
+                with suppress(NotHere):  # what was fetched last is what there is
+                    self._fetch_master(steps)
+            return Commit(name, self._number(name))
 
     def check_out(self, commit: str, tree: Path, steps: Steps) -> None:
         """Puts the files of a commit where there is nothing yet."""
-        with self._ours(), steps.step(f"checking out {commit[:12]}"):
+        with self._ours(steps), steps.step(f"checking out {commit[:12]}"):
             self._git("worktree", "prune")
             # The contents are fetched now.
             self._must("worktree", "add", "--force", "--detach", tree, commit)
@@ -98,10 +113,10 @@ class Upstream:
         return self._commit(ref.commit, steps, fetch=False) or self._asked_for(ref.commit, steps)
 
     def _master(self, ref: MasterRef, steps: Steps) -> str:
-        branch = f"refs/heads/{MASTER}"
-        if not self._fetch(f"+{branch}:{branch}", steps=steps):
+        self._master_is_new = None  # as it is now
+        if not self._fetch_master(steps):
             raise NotHere(f"{self.shown} has no branch {MASTER}")
-        name = self._parsed(f"{branch}~{ref.back}")
+        name = self._parsed(f"{_BRANCH}~{ref.back}")
         if name is None:
             raise UsageProblem(f"{ref} is before the beginning of {MASTER}")
         return name
@@ -110,8 +125,7 @@ class Upstream:
         """The only commit in the mirror that begins so; None where there is none."""
         found = self._beginning(short)
         if not found and fetch:
-            branch = f"refs/heads/{MASTER}"
-            self._fetch(f"+{branch}:{branch}", steps=steps)
+            self._fetch_master(steps)
             found = self._beginning(short)
         if len(found) > 1:
             raise UsageProblem(
@@ -138,10 +152,18 @@ class Upstream:
 
     def _number(self, commit: str) -> int | None:
         """Only commits of the main branch have one."""
-        branch = f"refs/heads/{MASTER}"
-        if self._git("merge-base", "--is-ancestor", commit, branch).returncode != 0:
+        if not self._is_on_master(commit):
             return None
         return int(self._must("rev-list", "--count", commit).last_line)
+
+    def _fetch_master(self, steps: Steps) -> bool:
+        """Once is enough, as long as this lives."""
+        if self._master_is_new is None:
+            self._master_is_new = self._fetch(f"+{_BRANCH}:{_BRANCH}", steps=steps)
+        return self._master_is_new
+
+    def _is_on_master(self, commit: str) -> bool:
+        return self._git("merge-base", "--is-ancestor", commit, _BRANCH).returncode == 0
 
     def _fetch(self, refspec: str, *, steps: Steps) -> bool:
         """Fetches a ref into the mirror; False where there is none."""
@@ -152,53 +174,60 @@ class Upstream:
             return True
         if "couldn't find remote ref" in result.text or "not our ref" in result.text:
             return False
-        raise NotHere(f"git fetch: {without_credentials(result.last_line)}", trouble=True)
+        raise NotHere(f"git fetch: {without_credentials(result.error)}", trouble=True)
 
     def _check_answers(self) -> None:
         """A fetch may take minutes; whether anybody is there shows at once."""
         if self._asked:
             return
-        result = self._git("ls-remote", "--heads", self.url, MASTER, seconds=_ANSWER_SECONDS)
+        result = self._git("ls-remote", "--heads", "origin", MASTER, seconds=_ANSWER_SECONDS)
         if result.returncode != 0:
             raise NotHere(
-                f"{self.shown} cannot be reached: {without_credentials(result.last_line)}",
+                f"{self.shown} cannot be reached: {without_credentials(result.error)}",
                 hint=f"{UPSTREAM_VARIABLE} names another repository",
                 trouble=True,
             )
         self._asked = True
 
     @contextmanager
-    def _ours(self) -> Iterator[None]:
+    def _ours(self, steps: Steps) -> Iterator[None]:
         """Nobody else uses the mirror meanwhile, which is there."""
         if installed("git", self._runner.environ) is None:
             raise NotHere("there is no git", hint="Debian, Ubuntu: apt-get install git")
-        with self._store.lock("mirror", "another process is fetching; waiting for it"):
+        with self._store.lock("mirror", steps, "fetching"):
             self._prepare()
             yield
 
     def _prepare(self) -> None:
         """Makes the mirror, or what a killed git has left of it whole again."""
-        configured = self._runner.run("git", "-C", self._mirror, "config", "remote.origin.url")
-        if configured.returncode == 0:
+        if (self._mirror / "HEAD").is_file():
             for left in (*self._mirror.glob("*.lock"), *self._mirror.glob("refs/**/*.lock")):
                 left.unlink(missing_ok=True)
-            self._must("config", "remote.origin.url", self.url)
+            for part in self._mirror.glob("objects/pack/tmp_*"):
+                part.unlink(missing_ok=True)
             return
         shutil.rmtree(self._mirror, ignore_errors=True)
         beside = self._mirror.with_suffix(".new")
         shutil.rmtree(beside, ignore_errors=True)
         made = self._runner.run("git", "init", "--quiet", "--bare", beside)
         if made.returncode != 0:
-            raise NotHere(f"git init: {made.last_line}", trouble=True)
-        self._runner.run("git", "-C", beside, "remote", "add", "origin", self.url)
+            raise NotHere(f"git init: {made.error}", trouble=True)
+        self._runner.run(*_GIT, f"--git-dir={beside}", "remote", "add", "origin", self.url)
         beside.rename(self._mirror)
 
     def _git(self, *words: str | Path, seconds: float | None = None) -> Result:
-        return self._runner.run("git", *_NOT_FOREVER, "-C", self._mirror, *words, seconds=seconds)
+        command = (*_GIT, f"--git-dir={self._mirror}", *words)
+        return self._runner.run(*command, seconds=seconds)
 
     def _must(self, *words: str | Path) -> Result:
         result = self._git(*words)
         if result.returncode != 0:
-            line = without_credentials(result.last_line)
+            line = without_credentials(result.error)
             raise NotHere(f"git {words[0]}: {line}", trouble=True)
         return result
+
+
+def _address(given: str) -> str:
+    """A path is one from anywhere; whatever else git knows is left to it."""
+    path = Path(given)
+    return str(path.absolute()) if path.exists() else given.rstrip("/")

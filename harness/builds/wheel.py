@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from harness.builds.archive import unpack
-from harness.builds.base import Delivery, Flavour, NotHere, Wanted
+from harness.builds.base import UPSTREAM, Delivery, Flavour, NotHere, Wanted
 from harness.builds.origin import WHEEL
 from harness.builds.pip import Pip
 from harness.builds.ref import WheelRef
@@ -50,11 +50,11 @@ def _version(wanted: Wanted) -> str:
     """The version that is the build, as far as can be told beforehand."""
     if isinstance(wanted.ref, WheelRef):
         return wanted.ref.version
-    number = wanted.number
+    number = wanted.number if wanted.repository == UPSTREAM else None
     if wanted.commit is not None:
         number = next(
             (n for n, known in COMMITS.items() if same_commit(wanted.commit, known)), number
         )
     if number is None:
-        raise NotHere("no wheel of this commit")
+        raise NotHere("there is none of this commit")
     return f"0.{number}.0"

@@ -70,7 +70,7 @@ def _list(arguments: argparse.Namespace) -> int:
 def _prune(arguments: argparse.Namespace) -> int:
     limit = limit_bytes(os.environ) if arguments.size is None else arguments.size
     removed = Store().prune(limit, recent=0.0)
-    size = sum(entry.size for entry in removed) / GIB
+    size = sum(entry.facts.size for entry in removed) / GIB
     return printed(
         [
             *(f"removed {entry.facts.title} ({entry.facts.rung})" for entry in removed),

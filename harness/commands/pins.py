@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from harness.builds.base import Flavour
-from harness.builds.ladder import Ready
+from harness.builds.ladder import Ready, ready
 from harness.builds.obtain import obtain
 from harness.commands.options import add_flavour, add_format, shown
 from harness.commands.output import EXIT_FAILED, EXIT_NO_VERDICT, EXIT_NOT_OBTAINED, printed
-from harness.errors import HarnessError
+from harness.errors import HarnessError, NoVerdict, UsageProblem
+from harness.models.published import PUBLISHED
 from harness.models.synthetic.store import MODELS
 from harness.pins import Expectation, Finding, Pin, Pins, Standing, finding, load
 from harness.report.pins import facts, listed, parts
@@ -59,6 +61,8 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> int:
     pins = load()
+    if arguments.model is not None:
+        _check_model(arguments.model)
     found = [
         one
         for pin in pins.named(arguments.names)
@@ -68,10 +72,19 @@ def _check(arguments: argparse.Namespace) -> int:
     return code or _outcome({one.standing for one in found})
 
 
+def _check_model(name: str) -> None:
+    """Before builds are obtained for minutes. Raises `UsageProblem` for what is no model."""
+    if name not in {*MODELS, *PUBLISHED} and not Path(name).expanduser().is_file():
+        raise UsageProblem(
+            f"no model {name}", hint=f"a path, or one of {', '.join((*MODELS, *PUBLISHED))}"
+        )
+
+
 def _findings(pins: Pins, pin: Pin, flavour: Flavour, other_model: str | None) -> Iterator[Finding]:
-    outcome = obtain(pin.ref, flavour)
-    if not isinstance(outcome, Ready):
-        yield Finding(pin=pin, expectation=None, standing=Standing.NOT_OBTAINED, found=str(outcome))
+    try:
+        outcome = ready(obtain(pin.ref, flavour))
+    except HarnessError as error:
+        yield Finding(pin=pin, expectation=None, standing=Standing.NOT_OBTAINED, found=str(error))
         return
     by_model: dict[str, list[Expectation]] = {}
     for expectation in pins.of(pin):
@@ -85,20 +98,17 @@ def _tested(
 ) -> Iterator[Finding]:
     """What one run of the suite shows, or why there was none."""
     server = _server(build, flavour, model)
-    chosen = Selection(
-        keyword=" or ".join(
-            f"({one.scenario.partition('::')[2]} and {one.configuration})" for one in expectations
-        )
-    )
+    chosen = Selection(keyword=" or ".join(_name(one, model) for one in expectations))
     try:
         print(f"{pin.name}: {build.path}", file=sys.stderr, flush=True)
         run = run_suite(server, chosen)
     except HarnessError as error:
+        broke_off = isinstance(error, NoVerdict)
         for one in expectations:
             yield Finding(
                 pin=pin,
                 expectation=one,
-                standing=Standing.NOT_OBTAINED,
+                standing=Standing.NO_VERDICT if broke_off else Standing.NOT_OBTAINED,
                 model=model,
                 found=str(error),
             )
@@ -110,14 +120,24 @@ def _tested(
         yield finding(pin, one, row, build=title, model=model)
 
 
+def _name(one: Expectation, model: str) -> str:
+    """A test's own name, which has the generated model in it."""
+    where = f"{model}-{one.configuration}" if model in MODELS else one.configuration
+    return f"{one.scenario.partition('::')[2]}[{where}]"
+
+
 def _server(build: Ready, flavour: Flavour, model: str) -> Server:
     generated = model in MODELS
     return Server(
         binary=build.path,
         device=flavour.value,
-        model=GENERATED if generated else model,
+        model=GENERATED if generated else _absolute(model),
         memory=model if generated else None,
     )
+
+
+def _absolute(model: str) -> str:
+    return model if model in PUBLISHED else str(Path(model).expanduser().absolute())
 
 
 def _outcome(standings: set[Standing]) -> int:

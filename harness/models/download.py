@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,6 +31,7 @@ from huggingface_hub.file_download import (
 
 from harness.errors import UsageProblem
 from harness.files import sha256_of
+from harness.locks import alone
 from harness.models.hub_file import NO_DOWNLOAD, HubFile
 from harness.urls import without_credentials
 
@@ -222,21 +223,11 @@ def _in_time(ask: Callable[[], T]) -> T:
         raise TimeoutError(f"no answer within {_ANSWER_SECONDS:g} s") from None
 
 
-@contextmanager
-def _lock(file: HubFile) -> Iterator[None]:
+def _lock(file: HubFile) -> AbstractContextManager[None]:
     """One process at a time downloads, checks and throws away."""
-    directory = Path(constants.HF_HUB_CACHE) / ".locks"
-    directory.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(directory / f"llama-cache-harness-{file.sha256}.lock", mode=_LOCK_MODE)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        print(f"another process is fetching {file}; waiting for it", file=sys.stderr)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
+    lock = Path(constants.HF_HUB_CACHE) / ".locks" / f"llama-cache-harness-{file.sha256}.lock"
+    waiting = f"another process is fetching {file}; waiting for it"
+    return alone(lock, lambda: print(waiting, file=sys.stderr))
 
 
 def _repository(file: HubFile) -> Path:

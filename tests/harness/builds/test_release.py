@@ -399,7 +399,7 @@ def test_a_later_run_goes_on(place: Place) -> None:
         assert names(server) == [name]
 
 
-@pytest.mark.parametrize("variable", ["GH_TOKEN", "GITHUB_TOKEN"])
+@pytest.mark.parametrize("variable", ["GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"])
 def test_a_token_is_for_the_api_alone(place: Place, variable: str) -> None:
     place.environ = {variable: "secret\n"}
     files = {f"{NAME}.tar.gz": TAR}
@@ -424,7 +424,7 @@ def test_no_token(place: Place) -> None:
 
 def test_a_token_is_not_sent_in_the_clear(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another host than this one would have it sent over the network; a proxy stands for it."""
-    place.environ = {"GH_TOKEN": "secret"}
+    place.environ = {"GH_ENTERPRISE_TOKEN": "secret"}
     with FakeServer(FakeReleases({}, api=Answer({}, 403))) as proxy:
         monkeypatch.setenv("HTTP_PROXY", proxy.url)
         place.refusal("http://nobody.invalid")
@@ -432,7 +432,7 @@ def test_a_token_is_not_sent_in_the_clear(place: Place, monkeypatch: pytest.Monk
 
 
 def test_a_token_that_makes_no_sense(place: Place) -> None:
-    place.environ = {"GH_TOKEN": "sec\nret \N{SNOWMAN}"}
+    place.environ = {"GH_ENTERPRISE_TOKEN": "sec\nret \N{SNOWMAN}"}
     with FakeServer(FakeReleases({f"{NAME}.tar.gz": TAR})) as server:
         place.delivery(server.url)
     assert "makes no sense" in place.out.getvalue()

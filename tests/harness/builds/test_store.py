@@ -11,10 +11,10 @@ from textwrap import dedent
 
 import pytest
 
-from harness.builds.base import Flavour, Wanted
+from harness.builds.base import UPSTREAM, Flavour, Wanted
 from harness.builds.ref import CommitRef, NumberRef
-from harness.builds.store import GIB, LIMIT_VARIABLE, Entry, Facts, Store, limit_bytes
-from harness.errors import HarnessError, UsageProblem
+from harness.builds.store import GIB, LIMIT_VARIABLE, Entry, Facts, Store, held, limit_bytes
+from harness.errors import NotObtained, UsageProblem
 from harness.files import sha256_of
 
 COMMIT = "7e4c0a9" + "0" * 33
@@ -33,7 +33,9 @@ def added(
 ) -> Entry:
     with store.filling() as directory:
         binary = directory / "llama-server"
+        library = directory / "libllama.so"
         binary.write_text(content)
+        library.write_text("library")
         facts = Facts(
             commit=commit,
             number=number,
@@ -41,8 +43,9 @@ def added(
             rung=rung,
             source="somewhere",
             binary="llama-server",
-            sha256=sha256_of(binary),
-            files={"llama-server": len(content)},
+            repository=UPSTREAM,
+            files={file.name: sha256_of(file) for file in (binary, library)},
+            size=len(content),
             version="version: 1",
         )
         entry = store.add(directory, facts)
@@ -96,6 +99,24 @@ def test_short_commit_of_two_builds_is_ambiguous(tmp_path: Path) -> None:
     assert store.find(by_commit(OTHER)) is not None
 
 
+def test_one_commit_is_not_ambiguous_however_it_is_written(tmp_path: Path) -> None:
+    """A wheel knows seven digits of it, a release all, and an sdist none."""
+    store = Store(tmp_path)
+    added(store, commit="7e4c0a9", rung="wheel")
+    added(store, rung="release")
+    added(store, commit=None, rung="sdist")
+    wanted = Wanted(ref=CommitRef(COMMIT), commit=COMMIT, number=10434)
+    for one in (by_commit("7e4c0a9"), wanted):
+        assert store.find(one) is not None
+
+
+def test_number_of_another_repository_is_another_build(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    added(store, commit=None)
+    theirs = Wanted(ref=NumberRef(10434), number=10434, repository="https://example.org/fork")
+    assert store.find(theirs) is None
+
+
 def test_two_places_may_have_one_build(tmp_path: Path) -> None:
     store = Store(tmp_path)
     added(store, rung="wheel", content="one")
@@ -105,11 +126,13 @@ def test_two_places_may_have_one_build(tmp_path: Path) -> None:
     assert found.binary.read_text() == "one"
 
 
-@pytest.mark.parametrize("damage", ["binary", "facts", "missing"])
+@pytest.mark.parametrize("damage", ["binary", "library", "facts", "missing"])
 def test_damaged_build_is_not_there(tmp_path: Path, damage: str) -> None:
     entry = added(Store(tmp_path))
     if damage == "binary":
         entry.binary.write_text("b server")  # as long as before
+    elif damage == "library":
+        (entry.directory / "libllama.so").write_text("LIBRARY")
     elif damage == "facts":
         (entry.directory / "build.json").write_text("{}")
     else:
@@ -186,7 +209,17 @@ def test_used_last_is_removed_last(tmp_path: Path) -> None:
 def test_what_was_used_just_now_is_not_removed(tmp_path: Path) -> None:
     added(Store(tmp_path), content="x" * 100)
     assert Store(tmp_path).prune(0) == []
-    assert [entry.size for entry in Store(tmp_path).prune(0, recent=0.0)] == [100]
+    assert [entry.facts.size for entry in Store(tmp_path).prune(0, recent=0.0)] == [100]
+
+
+def test_path_that_was_printed_is_held_too(tmp_path: Path) -> None:
+    """By whoever was given it, as `pytest --llama-bin` is."""
+    entry = added(Store(tmp_path))
+    facts = held(entry.binary)
+    assert facts is not None
+    assert facts.number == 10434
+    assert Store(tmp_path).prune(0, recent=0.0) == []
+    assert held(tmp_path / "llama-server") is None
 
 
 HOLDING = """\
@@ -218,7 +251,7 @@ def test_what_a_process_uses_stays_as_long_as_it_lives(tmp_path: Path) -> None:
 
 def test_full_disk_is_said_in_one_line(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    with pytest.raises(HarnessError, match=r"the disk of .* is full") as problem, store.filling():
+    with pytest.raises(NotObtained, match=r"the disk of .* is full") as problem, store.filling():
         raise OSError(28, "No space left on device")
     assert "builds prune" in problem.value.hint
     assert list((tmp_path / "filling").iterdir()) == []

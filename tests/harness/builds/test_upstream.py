@@ -103,7 +103,7 @@ def test_git_that_was_killed_leaves_locks_behind(
 ) -> None:
     fake_upstream.commit()
     upstream.resolve(MasterRef(), QUIET)
-    mirror = store.root / "mirror.git"
+    (mirror,) = store.root.glob("mirror-*.git")
     for name in ("packed-refs.lock", "config.lock", "shallow.lock", "refs/heads/master.lock"):
         (mirror / name).parent.mkdir(parents=True, exist_ok=True)
         (mirror / name).touch()
@@ -117,9 +117,10 @@ def test_contents_come_when_they_are_checked_out(
     name = fake_upstream.commit("// one")
     fake_upstream.commit("// two")
     upstream.resolve(MasterRef(), QUIET)
-    packs = sum(path.stat().st_size for path in (store.root / "mirror.git").rglob("*.pack"))
+    (mirror,) = store.root.glob("mirror-*.git")
+    packs = sum(path.stat().st_size for path in mirror.rglob("*.pack"))
     tree = store.root / "tree"
     upstream.check_out(name, tree, QUIET)
     assert "// one" in (tree / "server.cpp").read_text()
-    after = sum(path.stat().st_size for path in (store.root / "mirror.git").rglob("*.pack"))
+    after = sum(path.stat().st_size for path in mirror.rglob("*.pack"))
     assert after > packs

@@ -47,7 +47,7 @@ def test_a_build_and_itself(
     real_server: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(real_server.parent)
-    assert run(real_server.name, real_server, *ONE, "--format=json", "-n", "2") == 0
+    assert run(f"./{real_server.name}", real_server, *ONE, "--format=json", "-n", "2") == 0
     facts = json.loads(capfd.readouterr().out)
     assert facts["changes"] == []
     assert facts["counts"]["unchanged"] == 1
@@ -62,7 +62,8 @@ def test_nothing_to_compare(real_server: Path, capfd: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["nowhere"], "nowhere: there is no such binary"),
+        (["nowhere"], "'nowhere' names no build"),
+        (["./nowhere"], "nowhere does not exist"),
         (["/bin/true"], "/bin/true is not a llama-server"),
         (["--memory=nonsense"], "no kind of memory, and no model, called nonsense"),
         (["-k", "and and"], "Wrong expression passed to '-k'"),
