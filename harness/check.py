@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from harness.ledger import Run, Verdict, VerdictRow
@@ -17,6 +17,8 @@ class Status(StrEnum):
     """In some configuration."""
     ERROR = "ERROR"
     """No verdict in some configuration, since the server or the harness had other trouble."""
+    ACCEPTED = "ACCEPTED"
+    """In some configuration, just as a known bug does that is accepted."""
     HOLDS = "HOLDS"
     """Wherever it was tested."""
     NOT_TESTED = "NOT TESTED"
@@ -25,11 +27,24 @@ class Status(StrEnum):
 
 def status_of(row: VerdictRow) -> Status:
     """Of one configuration. What was found before an error was found."""
+    if row.verdict is Verdict.KNOWN_BUG:
+        return Status.ACCEPTED
     if row.signature:
         return Status.FAILS
     if row.verdict is Verdict.ERROR:
         return Status.ERROR
     return Status.HOLDS if row.verdict.reached else Status.NOT_TESTED
+
+
+def accepting(run: Run, issues: Collection[str]) -> Run:
+    """The same run, where what looks like one of these issues is a known bug."""
+    rows = (
+        replace(row, verdict=Verdict.KNOWN_BUG)
+        if row.verdict is Verdict.FAILED and row.issue in issues
+        else row
+        for row in run.verdicts
+    )
+    return replace(run, verdicts=tuple(rows))
 
 
 def reasons_of(rows: Iterable[VerdictRow]) -> Mapping[str, int]:

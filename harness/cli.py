@@ -45,6 +45,8 @@ _CODES = {UsageProblem: EXIT_USAGE, NotObtained: EXIT_NOT_OBTAINED, NoVerdict: E
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; its exit code."""
     arguments = parser().parse_args(argv)
+    if sys.stderr is None:  # closed by whoever started us
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  # to the end of the process
     if isinstance(sys.stdout, io.TextIOWrapper):  # a step may have any name
         sys.stdout.reconfigure(errors="backslashreplace")
     return exit_code("llama-harness", lambda: arguments.run(arguments))
@@ -152,9 +154,8 @@ class Parser(argparse.ArgumentParser):
 
 def _probe(arguments: argparse.Namespace) -> int:
     named = [origin(ready(obtain(ref)), Flavour.CPU, "ref") for ref in arguments.binary]
-    for build in examine(named or locate([], os.environ)):
-        print(json.dumps(build.facts(), indent=2))
-    return 0
+    builds = examine(named or locate([], os.environ))
+    return printed(json.dumps(build.facts(), indent=2) for build in builds)
 
 
 def _model(arguments: argparse.Namespace) -> int:
@@ -164,8 +165,7 @@ def _model(arguments: argparse.Namespace) -> int:
         check_adapter_path(adapter)
     scaled = ",".join(f"{adapter}:0" for adapter in adapters)
     words = ["--model", str(files["model"].path), "--lora-scaled", scaled]
-    print(shlex.join([*words, *_SERVED_BY.get(arguments.name, ())]))
-    return 0
+    return printed([shlex.join([*words, *_SERVED_BY.get(arguments.name, ())])])
 
 
 def _by_memory(arguments: argparse.Namespace) -> int:

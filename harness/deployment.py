@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import UsageProblem
+from harness.known_bugs import load
 from harness.models.published import PUBLISHED
 from harness.server.device import DEVICES
 from harness.session import GENERATED, check_seconds
@@ -23,13 +24,13 @@ KEYS: Mapping[str, str] = {
     "device": "--llama-device",
     "timeout": "--llama-timeout",
 }
-"""What the file may say, and the option of pytest that says the same."""
+"""What the file may say that an option of pytest says, too."""
 
 
 def read_deployment(path: Path) -> dict[str, Any]:
-    """What a file says, as fields of `Server`. Raises `UsageProblem` for one that is no such file.
+    """What a file says, as fields of `Server`, and `accept`: issues of known bugs.
 
-    Paths in it are relative to the file.
+    Paths in it are relative to the file. Raises `UsageProblem` for one that is no such file.
     """
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -37,10 +38,15 @@ def read_deployment(path: Path) -> dict[str, Any]:
         raise UsageProblem(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise UsageProblem(f"{path} is not TOML: {_line(error)}") from None
-    if unknown := [key for key in data if key not in KEYS]:
+    if unknown := [key for key in data if key not in _READ]:
         raise UsageProblem(
             f"{path}: nothing is known of {', '.join(map(repr, unknown))}",
-            hint=f"keys are {', '.join(KEYS)}",
+            hint=f"keys are {', '.join(_READ)}",
+        )
+    if {"model", "memory"} <= data.keys():
+        raise UsageProblem(
+            f"{path}: memory chooses among generated models, and model is your own",
+            hint="leave one of them out",
         )
     fields: dict[str, Any] = {}
     for key, value in data.items():
@@ -93,6 +99,18 @@ def _device(value: object, _: Path) -> str:
     return str(value)
 
 
+def _accept(value: object, _: Path) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise UsageProblem("accept must be a list of issues")
+    issues = tuple(_text("accept", issue) for issue in value)
+    known = sorted({bug.issue for bug in load()})
+    if unknown := [issue for issue in issues if issue not in known]:
+        raise UsageProblem(
+            f"accept: no known bug {', '.join(unknown)}", hint=f"there are {'; '.join(known)}"
+        )
+    return issues
+
+
 def _timeout(value: object, _: Path) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UsageProblem("timeout must be a number of seconds")
@@ -117,5 +135,6 @@ _READ: Mapping[str, tuple[str, Callable[[object, Path], object]]] = {
     "memory": ("memory", _memory),
     "device": ("device", _device),
     "timeout": ("seconds", _timeout),
+    "accept": ("accept", _accept),
 }
 """The field of `Server` for a key, and how its value is read."""

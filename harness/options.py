@@ -145,6 +145,8 @@ def check_options(config: pytest.Config) -> None:
     """Raises `UsageError` for what can be told from the words alone."""
     _refuse_separate_paths(config)
     _check_seconds(config.getoption("--llama-timeout"))
+    if config.getoption("--llama-flavour") != Flavour.CPU and not config.getoption("--llama-ref"):
+        raise pytest.UsageError("--llama-flavour is for builds of --llama-ref, and there is none")
     urls = config.getoption("--llama-url")
     if len(urls) > 1:
         raise pytest.UsageError("--llama-url was given twice: one server is attached to")

@@ -43,6 +43,8 @@ _BACKEND = {
     Flavour.CUDA: ("-DGGML_CUDA=ON",),
     Flavour.VULKAN: ("-DGGML_VULKAN=ON",),
 }
+_LONGEST = 3 * 3600.0
+"""Seconds after which a build hangs: others wait for it."""
 _COMPILER = re.compile(r"The CXX compiler identification is (.+)")
 
 
@@ -92,14 +94,14 @@ class Workshop:
         build = self._home / "build"
         with steps.step("configuring", log=runner.log):
             configured = runner.run(
-                *("cmake", "-S", self.tree, "-B", build), *flags, *version.flags
+                *("cmake", "-S", self.tree, "-B", build), *flags, *version.flags, seconds=_LONGEST
             )
         _check(configured, runner.log)
-        with steps.step(
-            "compiling llama-server, which takes minutes where ccache does not know it"
-        ):
+        steps.say("what ccache does not know takes minutes to compile")
+        with steps.step("compiling llama-server"):
             built = runner.run(
-                *("cmake", "--build", build, "--target", TARGET, "--parallel", _jobs(runner))
+                *("cmake", "--build", build, "--target", TARGET, "--parallel", _jobs(runner)),
+                seconds=_LONGEST,
             )
         _check(built, runner.log)
         binary = _binary(build)
@@ -128,7 +130,8 @@ def _tools(runner: Runner, steps: Steps) -> tuple[str, ...]:
 
 
 def _jobs(runner: Runner) -> str:
-    return runner.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(os.cpu_count() or 1)
+    said = runner.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", "")
+    return said if re.fullmatch(r"[1-9][0-9]*", said) else str(os.cpu_count() or 1)
 
 
 def _check(result: Result, log: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.builds.base import NotHere
+from harness.builds.base import ELSEWHERE, NotHere
 from harness.server.environment import SESSION_MARKER
 from harness.server.guard import Guard
 from harness.urls import without_credentials
@@ -26,6 +26,7 @@ _OURS = {
 _NOT_THEIRS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY")
 
 
+_DISK_FULL = ": No space left on device"
 _PREFIX = re.compile(r"^(fatal|error|ERROR): (unable to access '\S+': )?")
 """What programs begin with to say that it is an error, and what is known."""
 
@@ -36,6 +37,11 @@ class Result:
 
     returncode: int
     text: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether it did what it was to."""
+        return self.returncode == 0
 
     @property
     def last_line(self) -> str:
@@ -73,7 +79,10 @@ class Runner:
             returncode = self._ended(self._started(words, cwd, log.fileno()), words[0], seconds)
         with self.log.open("rb") as log:
             log.seek(start)
-            return Result(returncode, log.read().decode(errors="replace"))
+            result = Result(returncode, log.read().decode(errors="replace"))
+        if returncode != 0 and _DISK_FULL in result.text:
+            raise NotHere("the disk is full", hint=ELSEWHERE, trouble=True)
+        return result
 
     def _started(
         self, words: Sequence[str], cwd: Path | None, output: int

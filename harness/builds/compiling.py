@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from harness.builds.base import ELSEWHERE, NotHere
+from harness.builds.base import NotHere
 
 # The machine's fault, not the source's: nothing is known of whether it builds.
 _TROUBLE = (
-    (r": No space left on device", "the disk is full", ELSEWHERE),
     (
         r"Killed signal|terminated with signal 9|due to signal 9|: Killed$|\[Killed\]"
         r"|command failed due to signal|virtual memory exhausted|cc1plus: out of memory"
@@ -21,6 +20,11 @@ _TROUBLE = (
         r"No CMAKE_C(XX)?_COMPILER could be found|CMAKE_C(XX)?_COMPILER not set",
         "there is no C++ compiler",
         "Debian, Ubuntu: apt-get install g++",
+    ),
+    (
+        r"is not able to compile a simple test program",
+        "the C++ compiler does not work",
+        "see the log; CXX and CXXFLAGS are taken from the environment",
     ),
     (
         r"unable to find a build program",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ def _named(name: str) -> Origin:
 
 
 def _absolute(name: str) -> Path:
-    return Path(name).expanduser().absolute()
+    return Path(os.path.abspath(os.path.expanduser(name)))  # noqa: PTH100, PTH111  # raise nothing
 
 
 def _wheel() -> Origin | None:

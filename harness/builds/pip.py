@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.builds.base import ELSEWHERE, NotHere
+from harness.builds.base import NotHere
 from harness.builds.command import Result, Runner
 from harness.builds.steps import Steps
 from harness.builds.store import Store
@@ -20,7 +20,6 @@ _TO_READ_SDISTS = ("setuptools", "setuptools-scm", "wheel")
 # Another release of pip is no better at this, and asking takes time.
 _QUIETLY = ("--disable-pip-version-check", "--no-input", "--retries", "1", "--timeout", "20")
 _OTHERS = re.compile(r"\(from versions: (?!none\))")
-_DISK_FULL = "No space left on device"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ class Pip:
         """
         python, whole = self._home / "bin" / "python", self._home / "whole"
         with self.store.lock("pip", steps, "setting up pip"):
-            if whole.exists() and self.runner.run(python, "--version").returncode == 0:
+            if whole.exists() and self.runner.run(python, "-m", "pip", "--version").ok:
                 return python
             shutil.rmtree(self._home, ignore_errors=True)
             with steps.step("setting up pip", log=self.runner.log):
@@ -85,8 +84,6 @@ class Pip:
 
 def _refusal(result: Result, what: str) -> NotHere:
     """Why pip did not deliver. Where it knows of no version at all, the index is what failed."""
-    if _DISK_FULL in result.text:
-        return NotHere("the disk is full", hint=ELSEWHERE, trouble=True)
     if _OTHERS.search(result.text):
         return NotHere(f"no {what}")
     if "No matching distribution" in result.text:

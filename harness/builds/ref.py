@@ -99,12 +99,12 @@ class SdistRef:
 Ref = PathRef | NumberRef | CommitRef | PullRef | MasterRef | WheelRef | SdistRef
 
 # A build number has up to six digits, so that a longer one is a commit.
-_NUMBER = re.compile(r"b(\d{1,6})")
+_NUMBER = re.compile(r"b([0-9]{1,6})")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
-_PULL = re.compile(r"(?:PR#(\d+)|pull/(\d+)/head)(?:@([0-9a-f]{7,40}))?")
-_MASTER = re.compile(r"master(?:~(\d+))?")
-_WHEEL = re.compile(r"wheel:(0\.\d+\.0)")
-_SDIST = re.compile(r"sdist:b(\d{1,6})")
+_PULL = re.compile(r"(?:PR#([0-9]{1,9})|pull/([0-9]{1,9})/head)(?:@([0-9a-f]{7,40}))?")
+_MASTER = re.compile(r"master(?:~([0-9]{1,9}))?")
+_WHEEL = re.compile(r"wheel:(0\.[0-9]{1,6}\.0)")
+_SDIST = re.compile(r"sdist:b([0-9]{1,6})")
 _PATH = re.compile(r"[./~]|.*/")
 
 
@@ -175,4 +175,4 @@ def _exists(text: str) -> bool:
 
 
 def _path(text: str) -> Path:
-    return Path(os.path.expanduser(text)).absolute()  # noqa: PTH111  # raises nothing for an unknown user
+    return Path(os.path.abspath(os.path.expanduser(text)))  # noqa: PTH100, PTH111  # raise nothing

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import msgspec
@@ -105,6 +105,8 @@ class Entry:
 
     def is_whole(self) -> bool:
         """Whether every file is what it was: in most builds the libraries are the server."""
+        if not os.access(self.binary, os.X_OK):
+            return False
         try:
             return all(sha256_of(self.directory / n) == s for n, s in self.facts.files.items())
         except OSError:
@@ -186,11 +188,11 @@ class Store:
             for entry in self.entries()
             if (rung is None or entry.facts.rung == rung) and _is(entry.facts, wanted)
         ]
-        commits = sorted({entry.facts.commit for entry in found if entry.facts.commit}, key=len)
-        if any(not same_commit(commit, commits[-1]) for commit in commits):
-            raise UsageProblem(
-                f"{wanted.ref} is ambiguous: {', '.join(commits)}", hint="give more digits"
-            )
+        commits = {entry.facts.commit for entry in found if entry.facts.commit}
+        longest = max(commits, key=len, default="")
+        if not all(same_commit(commit, longest) for commit in commits):
+            names = ", ".join(sorted(commits))
+            raise UsageProblem(f"{wanted.ref} is ambiguous: {names}", hint="give more digits")
         for entry in found:
             if not entry.is_whole():
                 self._remove(entry)
@@ -238,7 +240,7 @@ class Store:
                 theirs = _entry(place)
                 if theirs is not None and theirs.is_whole() and self.hold(theirs):
                     return theirs  # somebody came the same way by another name
-                if place.exists():  # damaged, or not readable by this version
+                if os.path.lexists(place):  # damaged, or not readable by this version
                     self._throw_away(place)
                 directory.rename(place)
                 entry = Entry(place, facts)
@@ -337,9 +339,12 @@ def _entry(directory: Path) -> Entry | None:
     try:
         data: Any = json.loads((directory / _FACTS).read_text())
         facts = msgspec.convert(data, Facts)
-    except (OSError, ValueError, msgspec.ValidationError):
+    except (OSError, ValueError, RecursionError, msgspec.ValidationError):
         return None
-    return Entry(directory, facts) if facts.schema == SCHEMA else None
+    binary = PurePath(facts.binary)
+    inside = not binary.is_absolute() and ".." not in binary.parts
+    known = facts.schema == SCHEMA and inside and facts.binary in facts.files
+    return Entry(directory, facts) if known else None
 
 
 def _name(facts: Facts) -> str:

@@ -29,6 +29,10 @@ _SETTINGS = (
     "maintenance.auto=false",
     "gc.auto=0",
 )
+_CORRUPT = re.compile(
+    r"object file .* is empty|loose object|bad object|is corrupt|inflate|packfile .* (cannot|does)"
+    r"|did not send all necessary objects|unable to read"
+)
 _GIT = ("git", *(word for setting in _SETTINGS for word in ("-c", setting)))
 _WHOLE = 40
 _NAME = re.compile(r"^[0-9a-f]{40}$", re.MULTILINE)
@@ -168,9 +172,14 @@ class Upstream:
     def _fetch(self, refspec: str, *, steps: Steps) -> bool:
         """Fetches a ref into the mirror; False where there is none."""
         self._check_answers()
+        words = ("fetch", "--no-tags", "--filter=blob:none", "origin", refspec)
         with steps.step(f"fetching {refspec.partition(':')[0].lstrip('+')} from {self.shown}"):
-            result = self._git("fetch", "--no-tags", "--filter=blob:none", "origin", refspec)
-        if result.returncode == 0:
+            result = self._git(*words)
+            if _CORRUPT.search(result.text):  # after a power cut, say
+                shutil.rmtree(self._mirror, ignore_errors=True)
+                self._prepare()
+                result = self._git(*words)
+        if result.ok:
             return True
         if "couldn't find remote ref" in result.text or "not our ref" in result.text:
             return False
@@ -206,7 +215,9 @@ class Upstream:
             for part in self._mirror.glob("objects/pack/tmp_*"):
                 part.unlink(missing_ok=True)
             return
-        shutil.rmtree(self._mirror, ignore_errors=True)
+        if self._mirror.is_dir():
+            shutil.rmtree(self._mirror, ignore_errors=True)
+        self._mirror.unlink(missing_ok=True)
         beside = self._mirror.with_suffix(".new")
         shutil.rmtree(beside, ignore_errors=True)
         made = self._runner.run("git", "init", "--quiet", "--bare", beside)
@@ -229,5 +240,7 @@ class Upstream:
 
 def _address(given: str) -> str:
     """A path is one from anywhere; whatever else git knows is left to it."""
+    if given.startswith("-"):
+        raise UsageProblem(f"{UPSTREAM_VARIABLE}={given} is no address of a repository")
     path = Path(given)
     return str(path.absolute()) if path.exists() else given.rstrip("/")

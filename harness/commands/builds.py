@@ -74,7 +74,7 @@ def _prune(arguments: argparse.Namespace) -> int:
     return printed(
         [
             *(f"removed {entry.facts.title} ({entry.facts.rung})" for entry in removed),
-            f"removed {len(removed)} builds, {size:.2f} GiB",
+            f"removed: {len(removed)}, {size:.2f} GiB",
         ]
     )
 

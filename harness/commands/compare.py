@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
-from harness.builds.ref import GRAMMAR
+from harness.builds.ref import GRAMMAR, parse
 from harness.commands.options import add_common, selection, server, shown, tested
 from harness.commands.output import EXIT_FAILED, EXIT_NO_VERDICT, printed
 from harness.compare import Comparison, Kind, compare
+from harness.deployment import read_deployment
 from harness.report.compare import facts, parts
 
 _DESCRIPTION = """\
@@ -32,6 +34,12 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("base", metavar="BASE", help=f"the build to compare with: {GRAMMAR}")
     parser.add_argument("head", metavar="HEAD", help="the build that may have broken something")
     parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="your own flags and model for both, as of check (TOML)",
+    )
+    parser.add_argument(
         "--memory", metavar="KINDS", help="generated models to test with, as --llama-memory"
     )
     add_common(parser)
@@ -41,7 +49,13 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
 def _compare(arguments: argparse.Namespace) -> int:
     chosen = selection(arguments)
     refs = (arguments.base, arguments.head)
-    servers = [server(ref, arguments.flavour, memory=arguments.memory) for ref in refs]
+    for ref in refs:
+        parse(ref)  # both, before one is built for minutes
+    fields = {} if arguments.config is None else read_deployment(arguments.config)
+    fields.pop("accept", None)  # what both do is no change
+    if arguments.memory is not None:
+        fields["memory"] = arguments.memory
+    servers = [server(ref, arguments.flavour, **fields) for ref in refs]
     sessions = [one.prepare() for one in servers]  # both, before either runs for minutes
     base, head = (
         tested(*about, chosen) for about in zip(("base", "head"), servers, sessions, strict=True)

@@ -20,6 +20,7 @@ _FINDINGS = ("scenario", "found", "like", "why", "in")
 _WORDS = {
     Status.FAILS: "fail",
     Status.ERROR: "without a verdict",
+    Status.ACCEPTED: "fail as accepted",
     Status.HOLDS: "hold",
     Status.NOT_TESTED: "not tested",
 }

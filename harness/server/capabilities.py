@@ -95,7 +95,7 @@ def probe(binary: Path, session: str = "probe") -> Capabilities:
 
 def check_executable(binary: Path) -> None:
     """Raises `UsageProblem` unless `binary` is a file this user may execute."""
-    if not binary.exists():
+    if not os.path.exists(binary):  # noqa: PTH110  # says so of a name that is too long, too
         raise UsageProblem(f"{binary} does not exist", hint="check the path of your build")
     if binary.is_dir():
         inside = binary / "llama-server"

@@ -46,7 +46,10 @@ class ServerExited(ServerEnded):
         )
         launcher = server.program.launcher
         who = f"{launcher[0]}, which ran llama-server," if launcher else "llama-server"
-        super().__init__(f"{who} {how}", detail=server.describe())
+        # No prompt has been sent yet, that it could quote.
+        why = "" if server.was_ready else server.log.error()
+        said = f": {why}" if why else ""
+        super().__init__(f"{who} {how}{said}", detail=server.describe())
         self.returncode = returncode
 
 
@@ -106,6 +109,11 @@ class LlamaServer:
         """What it said of itself when it was ready."""
         assert self._props is not None, "the server was never ready"
         return self._props
+
+    @property
+    def was_ready(self) -> bool:
+        """Whether it has been ready once."""
+        return self._props is not None
 
     @property
     def client(self) -> Client:

@@ -29,20 +29,24 @@ def test_every_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         args = "-fa on --cache-ram 8192"
         model = "models/chat.gguf"
         lora = ["a.gguf", "/x/b.gguf", "~/c.gguf"]
-        memory = "dense,swa"
         device = "cpu"
         timeout = 120
+        accept = ["#26207"]
         """,
     )
     assert found == {
         "args": ("-fa", "on", "--cache-ram", "8192"),
         "model": f"{tmp_path}/models/chat.gguf",
         "loras": (f"{tmp_path}/a.gguf", "/x/b.gguf", "/home/me/c.gguf"),
-        "memory": "dense,swa",
         "device": "cpu",
         "seconds": 120.0,
+        "accept": ("#26207",),
     }
-    assert found.keys() < {field.name for field in fields(Server)}
+    assert found.keys() - {"accept"} < {field.name for field in fields(Server)}
+
+
+def test_generated_models(tmp_path: Path) -> None:
+    assert read(tmp_path, 'memory = "dense,swa"') == {"memory": "dense,swa"}
 
 
 def test_every_key_is_optional(tmp_path: Path) -> None:
@@ -65,6 +69,9 @@ def test_a_model_by_its_name(tmp_path: Path, name: str) -> None:
         ("args = ", "is not TOML: Invalid value"),
         ("\udcff", "is not TOML"),
         ("arg = '-fa on'\nmodle = 'x'", "nothing is known of 'arg', 'modle' (keys are args, model"),
+        ("memory = 'swa'\nmodel = 'x'", "(leave one of them out)"),
+        ("accept = '#26207'", "accept must be a list"),
+        ("accept = ['26207']", "no known bug 26207 (there are #"),
         ("args = 1", "args: 1 is not a text"),
         ("args = ''", "args: '' is not a text"),
         ("args = ['-np', 4]", "args: 4 is not a text"),

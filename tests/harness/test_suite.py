@@ -154,6 +154,18 @@ def test_several_processes_without_pytest_xdist(monkeypatch: pytest.MonkeyPatch)
         Selection(processes="2").check()
 
 
+def test_a_test_that_is_lost_is_no_verdict(real_server: Path, tmp_path: Path) -> None:
+    """Its worker is killed, as for want of memory: pytest counts a failure, and goes on."""
+    killer = tmp_path / "killer"
+    killer.write_text(
+        f'#!/bin/sh\ncase "$1" in --version|--help|--list-devices) exec {real_server} "$1";; esac\n'
+        "kill -9 $PPID\n"
+    )
+    killer.chmod(0o755)
+    with pytest.raises(NoVerdict, match="1 tests came to no verdict"):
+        run_suite(server(killer), Selection(keyword=ONE, processes="1"))
+
+
 def test_a_run_that_breaks_off(real_server: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suite, "_environment", lambda *_, **__: {"PYTHONHOME": "/nowhere"})
     with pytest.raises(NoVerdict, match="the suite broke off: pytest ended with exit code 1: "):

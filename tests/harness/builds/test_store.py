@@ -36,6 +36,7 @@ def added(
         library = directory / "libllama.so"
         binary.write_text(content)
         library.write_text("library")
+        binary.chmod(0o755)
         facts = Facts(
             commit=commit,
             number=number,

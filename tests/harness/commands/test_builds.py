@@ -72,7 +72,7 @@ def test_builds_are_listed_and_pruned(
     assert f"| b1 | {name[:12]} | cpu | source |" in capfd.readouterr().out
     # This process holds it; another one may remove what nobody holds.
     assert main(["builds", "prune", "--size=0"]) == 0
-    assert "removed 0 builds" in capfd.readouterr().out
+    assert "removed: 0, " in capfd.readouterr().out
 
 
 def test_prune_removes_what_nobody_uses(only_upstream: FakeUpstream) -> None:
@@ -80,7 +80,7 @@ def test_prune_removes_what_nobody_uses(only_upstream: FakeUpstream) -> None:
     harness = [sys.executable, "-m", "harness"]
     for words in (["get", "master"], ["builds", "prune", "--size=0"]):
         done = subprocess.run([*harness, *words], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1].startswith("removed 1 builds, 0.00 GiB")
+    assert done.stdout.splitlines()[-1].startswith("removed: 1, 0.00 GiB")
     done = subprocess.run(
         [*harness, "builds", "prune", "--size=much"], capture_output=True, text=True
     )

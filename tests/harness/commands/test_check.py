@@ -43,7 +43,13 @@ def test_with_ones_own_model(
     assert run(real_server, tmp_path, 'model = "chat.gguf"\ndevice = "cpu"', *options) == 0
     facts = json.loads(capfd.readouterr().out)
     assert [model["name"] for model in facts["models"]] == ["chat.gguf"]
-    assert facts["counts"]["scenarios"] == {"fails": 0, "error": 0, "holds": 1, "not_tested": 0}
+    assert facts["counts"]["scenarios"] == {
+        "fails": 0,
+        "error": 0,
+        "accepted": 0,
+        "holds": 1,
+        "not_tested": 0,
+    }
     assert "adapters: the model comes without" in facts["left_out"]
 
 
@@ -67,6 +73,20 @@ def test_a_known_bug_fails_and_is_named(
     out = capfd.readouterr().out
     assert "glass + tail: lost_reuse  #30275" in out
     assert "issues/30275" in out
+    accepting = 'memory = "llama"\ndevice = "cpu"\naccept = ["#30275"]'
+    assert run(path, tmp_path, accepting, *options) == 0
+    out = capfd.readouterr().out
+    assert "ACCEPTED  test_lora.py::test_article  1 of 1" in out
+
+
+def test_a_server_that_does_not_start_says_why(
+    real_server: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config = 'args = "-fa onn"\nmemory = "llama"'
+    assert run(real_server, tmp_path, config, *ONE) == EXIT_NO_VERDICT
+    out = capfd.readouterr().out
+    assert "llama-server ended with exit code 1: error" in out
+    assert "onn" in out
 
 
 def test_nothing_reached_a_verdict(

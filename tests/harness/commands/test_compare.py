@@ -54,6 +54,16 @@ def test_a_build_and_itself(
     assert facts["base"]["path"] == facts["head"]["path"] == str(real_server.absolute())
 
 
+def test_with_ones_own_flags(
+    real_server: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "prod.toml"
+    file.write_text('args = "-np 4"\nmemory = "llama"\ndevice = "cpu"')
+    options = ("-k", "test_identical_request and completion and kvu", f"--config={file}")
+    assert run(real_server, real_server, *options) == 0
+    assert "unchanged: 4, no verdict on either: 4" in capfd.readouterr().out
+
+
 def test_nothing_to_compare(real_server: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(real_server, real_server, "-k", "no_such_scenario") == EXIT_NO_VERDICT
     assert "nothing was compared" in capfd.readouterr().out

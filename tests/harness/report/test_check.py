@@ -99,7 +99,7 @@ def test_facts_for_programs() -> None:
     found = facts(run, check(run), ())
     assert found == json.loads(json.dumps(found))
     assert (found["schema"], found["build"], found["server_args"]) == (SCHEMA, BUILD, ["-fa", "on"])
-    counts = {"fails": 1, "error": 0, "holds": 0, "not_tested": 1}
+    counts = {"fails": 1, "error": 0, "accepted": 0, "holds": 0, "not_tested": 1}
     assert found["counts"]["configurations"] == counts
     assert found["not_tested"] == {"needs -np 1": 1}
     (scenario,) = found["scenarios"]
