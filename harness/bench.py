@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Unpack
+from urllib.parse import urlsplit
 
 from harness.client import Client
 from harness.errors import NotTestable, OtherServerNeeded, Unsupported
@@ -190,7 +191,10 @@ class Bench:
                 extra_args=without(self.extra_args, required, capabilities),
             )
             words = flags_of(replace(wanted, **required), capabilities)
-            command = (str(self.program.binary), *words)
+            port = str(urlsplit(attached.url).port)
+            # Its log is for whoever reads it: at the level that shows decisions.
+            where = ("--port", port, "-lv", str(capabilities.log_level))
+            command = (str(self.program.binary), *where, *words)
             raise OtherServerNeeded("; ".join(clashes), command=command)
 
     def _defaults(self) -> ServerConfig:

@@ -43,13 +43,13 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
         "prune",
         help="remove the builds that were not used for longest",
         description="Removes builds, the one that was used last at the end, until what is left is "
-        "no larger than wanted. What is in use stays.",
+        "no larger than wanted. What a process is using stays.",
     )
     prune.add_argument(
         "--size",
         type=_size,
         metavar="GIB",
-        help=f"what may be left (default: ${LIMIT_VARIABLE}, which is 20)",
+        help=f"what may be left (default: ${LIMIT_VARIABLE}, or 20)",
     )
     prune.set_defaults(run=_prune)
 
