@@ -550,4 +550,4 @@ def test_help_and_readme_list_the_same_options() -> None:
     told = set(re.findall(r"(--(?:llama-|known-)[a-z-]+)=", done.stdout))
     readme = set(re.findall(r"`(--(?:llama-|known-)[a-z-]+)=", (ROOT / "README.md").read_text()))
     assert told == readme
-    assert len(told) == 13
+    assert len(told) == 15

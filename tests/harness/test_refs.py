@@ -35,7 +35,7 @@ def test_two_builds_by_name(
 ) -> None:
     """Built once, on the controller; the one with the fault fails, on the CPU."""
     right = only_upstream.commit(RIGHT)
-    only_upstream.pull_request(7, NO_PROMPT_CACHE)
+    head = only_upstream.pull_request(7, NO_PROMPT_CACHE)
     report = tmp_path / "ledger.jsonl"
     done = suite(
         *("--llama-ref=master", "--llama-ref=PR#7", LLAMA, f"--llama-report={report}"),
@@ -46,7 +46,8 @@ def test_two_builds_by_name(
     assert "scenarios: 1 holds, 1 failed" in done.stdout
     assert done.stderr.count("compiling llama-server:") == 2
     assert "by --llama-ref master, device: CPU" in done.stdout
-    assert "--llama-ref=PR#7'" in done.stdout  # in the line that runs it again
+    # In the line that runs it again, which is about this build tomorrow, too.
+    assert f"--llama-ref=PR#7@{head}'" in done.stdout
     first = json.loads(report.read_text().splitlines()[0])
     assert first["builds"][0]["commit"] == right[:12]
 

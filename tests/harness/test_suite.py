@@ -181,9 +181,12 @@ def test_nothing_is_left_of_an_interrupted_run(
 ) -> None:
     """Not by Ctrl-C, which is one line, nor by what leaves no time for anything."""
     script = (
-        "import sys\n"
+        "import signal, sys\n"
         "from pathlib import Path\n"
         "from harness.cli import exit_code\n"
+        # Both are ignored in what a shell runs in the background, or under nohup.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
         "from harness.suite import Selection, Server, run_suite\n"
         "server = Server(binary=Path(sys.argv[1]), memory='llama', device='cpu')\n"
         "sys.exit(exit_code('program', lambda: bool(run_suite(server, Selection()))))\n"
