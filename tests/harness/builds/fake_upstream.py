@@ -6,6 +6,8 @@ command line on the way, which is a fault, or not compile at all.
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,6 +96,27 @@ class FakeUpstream:
         self.git("update-ref", f"refs/pull/{number}/head", head)
         self.git("checkout", "--quiet", "master")
         return head
+
+    def twins(self, *numbers: int) -> list[str]:
+        """Two pull requests whose heads begin with the same seven digits; their heads."""
+        text = self.git("cat-file", "commit", "HEAD") + "\n\n"
+        seen: dict[str, bytes] = {}
+        for count in itertools.count():
+            body = f"{text}{count}\n".encode()
+            name = hashlib.sha1(b"commit %d\0" % len(body) + body, usedforsecurity=False)
+            short = name.hexdigest()[:7]
+            if short in seen:
+                break
+            seen[short] = body
+        heads = [self._written(content) for content in (seen[short], body)]
+        for number, head in zip(numbers, heads, strict=True):
+            self.git("update-ref", f"refs/pull/{number}/head", head)
+        return heads
+
+    def _written(self, commit: bytes) -> str:
+        command = ["git", "hash-object", "-t", "commit", "-w", "--stdin"]
+        done = subprocess.run(command, cwd=self.path, input=commit, check=True, capture_output=True)
+        return done.stdout.decode().strip()
 
     def git(self, *words: str, cwd: Path | None = None) -> str:
         """What git says."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import platform
 import select
 import signal
 import subprocess
@@ -19,12 +20,15 @@ from harness.builds.base import Flavour
 from harness.builds.ladder import Broken, Missing, Outcome, Ready, ready
 from harness.builds.obtain import ladder, obtain
 from harness.builds.ref import parse
+from harness.builds.release import ReleaseRung
 from harness.builds.source import SourceRung
 from harness.builds.steps import Steps
 from harness.builds.store import Store
 from harness.errors import NotObtained
 from harness.server.capabilities import probe
 from tests.harness.builds.fake_upstream import BROKEN, FakeUpstream
+from tests.harness.fake_http import FakeServer
+from tests.harness.fake_releases import COMMIT, REPO, FakeReleases, tar_gz
 from tests.harness.fronts.trial import ROOT
 
 
@@ -162,6 +166,48 @@ def test_repository_that_cannot_be_reached(
         assert isinstance(outcome, Missing)
         assert "cannot be reached" in str(outcome)
         assert outcome.attempts[-1].trouble
+
+
+NAME = "llama-b9999-bin-ubuntu-x64.tar.gz"
+
+
+def released(real: Path, version: str) -> FakeReleases:
+    """A release whose server is the real one, and says it is another version."""
+    script = f'#!/bin/sh\n[ "$1" = --version ] && exec echo "{version}"\nexec {real} "$@"\n'
+    archive = tar_gz({"llama-b9999/llama-server": script.encode()})
+    return FakeReleases({NAME: archive}, number=9999)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the release here is for x86-64")
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        (f"version: 9999 ({COMMIT[:9]})", ""),
+        (f"version: 1 ({COMMIT[:9]})", ""),  # from a shallow clone: the tag is the witness
+        ("version: 9999 (1234567)", "what it has is commit 1234567, not c0ffee"),
+        (f"version: 9998 ({COMMIT[:9]})", "what it has is said to be b9998 and b9999"),
+    ],
+    ids=["it", "shallow", "other commit", "other number"],
+)
+def test_release_is_what_it_says_it_is(
+    store: Store, real_server: Path, version: str, said: str
+) -> None:
+    with FakeServer(released(real_server, version)) as server:
+        environ = {**os.environ, "LLAMA_HARNESS_RELEASES": f"{server.url}/{REPO}"}
+        ref = parse("b9999")
+        with ladder(ref, Flavour.CPU, store, environ) as whole:
+            whole.rungs = [rung for rung in whole.rungs if isinstance(rung, ReleaseRung)]
+            outcome = whole.obtain(ref, Flavour.CPU, Steps("b9999", io.StringIO()))
+    if said:
+        assert isinstance(outcome, Missing)
+        assert said in str(outcome)
+        assert store.entries() == []
+    else:
+        assert isinstance(outcome, Ready)
+        assert outcome.entry is not None
+        facts = outcome.entry.facts
+        assert (facts.commit, facts.number, facts.rung) == (COMMIT, 9999, "release")
+        assert facts.archive_sha256
 
 
 OBTAINING = """\

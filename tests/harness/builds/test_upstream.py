@@ -74,18 +74,18 @@ def test_what_is_not_there(upstream: Upstream, fake_upstream: FakeUpstream) -> N
         upstream.resolve(MasterRef(5), QUIET)
 
 
-def test_short_commit_that_is_two(
-    upstream: Upstream, fake_upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two whose first digit is the same: seven of them would take long to find."""
-    names = [fake_upstream.commit(f"// {number}") for number in range(17)]
-    first = next(name[0] for name in names if sum(n[0] == name[0] for n in names) > 1)
-    upstream.resolve(MasterRef(), QUIET)
-    # git wants four digits of a name.
-    both = [name for name in names if name[0] == first]
-    monkeypatch.setattr(upstream, "_beginning", lambda short: both)
-    with pytest.raises(UsageProblem, match=f"is ambiguous: {both[0][:12]}, {both[1][:12]}"):
-        upstream.resolve(CommitRef(first), QUIET)
+def test_short_commit_that_is_two(upstream: Upstream, fake_upstream: FakeUpstream) -> None:
+    fake_upstream.commit()
+    one, other = fake_upstream.twins(7, 8)
+    assert one[:7] == other[:7]
+    assert upstream.resolve(PullRef(7), QUIET).name == one
+    assert upstream.resolve(CommitRef(one[:7]), QUIET).name == one  # the only one it knows
+    assert upstream.resolve(PullRef(8), QUIET).name == other
+    with pytest.raises(UsageProblem, match=f"{one[:7]} is ambiguous: ") as problem:
+        upstream.resolve(CommitRef(one[:7]), QUIET)
+    assert one[:12] in problem.value.message
+    assert other[:12] in problem.value.message
+    assert upstream.resolve(CommitRef(other), QUIET).name == other
 
 
 def test_nobody_answers(store: Store, dead: str) -> None:

@@ -30,6 +30,12 @@ def test_get_prints_a_path_and_nothing_else(
     assert "compiling llama-server" in err
     assert main(["get", name[:8]]) == 0
     assert capfd.readouterr() == (out, "")
+    assert main(["get", name[:8], "--format=json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert (found["ref"], found["build"]["commit"]) == (name[:8], name)
+    assert found["build"]["path"] == str(path)
+    assert main(["get", str(path), "--format=json"]) == 0
+    assert json.loads(capfd.readouterr().out)["build"] == {"path": str(path)}
 
 
 @pytest.mark.parametrize(
