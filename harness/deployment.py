@@ -48,6 +48,11 @@ def read_deployment(path: Path) -> dict[str, Any]:
             f"{path}: memory chooses among generated models, and model is your own",
             hint="leave one of them out",
         )
+    if {"model", "accept"} <= data.keys():
+        raise UsageProblem(
+            f"{path}: known bugs are those of generated models, and model is your own",
+            hint="leave accept out",
+        )
     fields: dict[str, Any] = {}
     for key, value in data.items():
         try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -218,8 +218,8 @@ class Run:
     facts: dict[str, Any]
     """The first row."""
     verdicts: tuple[VerdictRow, ...]
-    lost: int = 0
-    """Tests that failed without a verdict: their worker was killed, or they never began."""
+    lost: tuple[str, ...] = ()
+    """Tests that failed without a verdict, and why: their worker was killed, say."""
 
 
 def read(path: Path) -> Run:
@@ -241,7 +241,7 @@ def read(path: Path) -> Run:
         raise UsageProblem(f"{path} is not whole", hint="its run was broken off")
     try:
         verdicts = tuple(_verdicts(_row(line) for line in lines[1:-1]))
-        return Run(first, verdicts, msgspec.convert(last.get("lost", 0), int))
+        return Run(first, verdicts, msgspec.convert(last.get("lost", ()), tuple[str, ...]))
     except (msgspec.ValidationError, ValueError) as error:
         raise UsageProblem(f"{path} is damaged: {error}") from None
 
@@ -300,9 +300,9 @@ class Ledger:
         del row["requests"]
         self._write({"row": "verdict", **row})
 
-    def end(self, exit_code: int, *, lost: int = 0) -> None:
-        """The last row. So many tests failed without a verdict."""
-        self._write({"row": "end", "exit_code": exit_code, "lost": lost, "time": _now()})
+    def end(self, exit_code: int, *, lost: Sequence[str] = ()) -> None:
+        """The last row. Tests that failed without a verdict are named there."""
+        self._write({"row": "end", "exit_code": exit_code, "lost": [*lost], "time": _now()})
 
     def close(self) -> None:
         """Nothing more is added."""

@@ -55,8 +55,8 @@ class Recorder:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._rows: list[VerdictRow] = []
-        self._lost = 0
-        """Failed tests of which there is no verdict: a worker was killed, say."""
+        self._lost: list[str] = []
+        """Failed tests of which there is no verdict (a worker was killed, say), and why."""
         self._ledger: Ledger | None = None
         self._ledger_error: str | None = None
         self._bugs: tuple[KnownBug, ...] | None = None
@@ -105,7 +105,9 @@ class Recorder:
         if is_worker(self._config):
             return
         if data is None:
-            self._lost += report.failed
+            if report.failed and report.when != "teardown":
+                why = report.longreprtext.strip().splitlines() or [""]
+                self._lost.append(f"{report.nodeid}: {why[-1]}")
             return
         row = VerdictRow.from_json(json.loads(data))
         self._rows.append(row)

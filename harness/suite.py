@@ -206,7 +206,7 @@ def _found(ledger: Path, code: int, said: str) -> Run:
             run = read(ledger)
             sys.stderr.write(said)
             if run.lost:
-                raise NoVerdict(f"{run.lost} tests came to no verdict: see what pytest says above")
+                raise NoVerdict(f"{len(run.lost)} tests came to no verdict, as {run.lost[0]}")
             return run
     except UsageProblem:  # a file of ours is nothing that was asked for
         pass

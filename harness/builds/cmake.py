@@ -89,7 +89,8 @@ class Workshop:
         """
         runner = self._runner
         if installed("cmake", runner.environ) is None:
-            raise NotHere("there is no cmake", hint="pip install cmake, or apt-get install cmake")
+            hint = "pip install cmake, or apt-get install cmake"
+            raise NotHere("there is no cmake", hint=hint, trouble=True)
         flags = (*_FLAGS, *_BACKEND[flavour], *_tools(runner, steps))
         build = self._home / "build"
         with steps.step("configuring", log=runner.log):

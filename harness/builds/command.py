@@ -26,7 +26,7 @@ _OURS = {
 _NOT_THEIRS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY")
 
 
-_DISK_FULL = ": No space left on device"
+_DISK_FULL = re.compile(r": (No space left on device|Disk quota exceeded)")
 _PREFIX = re.compile(r"^(fatal|error|ERROR): (unable to access '\S+': )?")
 """What programs begin with to say that it is an error, and what is known."""
 
@@ -80,7 +80,7 @@ class Runner:
         with self.log.open("rb") as log:
             log.seek(start)
             result = Result(returncode, log.read().decode(errors="replace"))
-        if returncode != 0 and _DISK_FULL in result.text:
+        if returncode != 0 and _DISK_FULL.search(result.text):
             raise NotHere("the disk is full", hint=ELSEWHERE, trouble=True)
         return result
 

@@ -47,7 +47,7 @@ _TROUBLE = (
         "Debian, Ubuntu: apt-get install libvulkan-dev glslc spirv-headers",
     ),
     (
-        r"ccache: error: .*(Permission denied|No space left|Read-only)",
+        r"ccache: error: .*(Permission denied|Read-only)",
         "ccache cannot write",
         "CCACHE_DIR names another directory",
     ),

@@ -190,7 +190,9 @@ class Ladder:
                 raise Unsuitable(problem.message, hint=problem.hint) from None
             except UsageProblem as problem:  # a C library that is too old, say
                 raise NotHere(
-                    f"what it has cannot be used here: {problem.message}", hint=problem.hint
+                    f"what it has cannot be used here: {problem.message}",
+                    hint=problem.hint,
+                    trouble=True,
                 ) from None
             commit, files = _commit(delivery, capabilities, wanted), _files(directory)
             facts = Facts(

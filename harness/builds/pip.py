@@ -61,7 +61,12 @@ class Pip:
         """
         python, whole = self._home / "bin" / "python", self._home / "whole"
         with self.store.lock("pip", steps, "setting up pip"):
-            if whole.exists() and self.runner.run(python, "-m", "pip", "--version").ok:
+            # The interpreter it was made with may be gone.
+            if (
+                whole.exists()
+                and python.exists()
+                and self.runner.run(python, "-m", "pip", "--version").ok
+            ):
                 return python
             shutil.rmtree(self._home, ignore_errors=True)
             with steps.step("setting up pip", log=self.runner.log):

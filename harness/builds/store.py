@@ -120,7 +120,7 @@ def held(binary: Path) -> Facts | None:
     """
     for directory in binary.parents:
         if (entry := _entry(directory)) and entry.binary == binary:
-            Store(directory.parents[1]).hold(entry)
+            Store(directory).hold(entry)
             return entry.facts
     return None
 
@@ -242,20 +242,17 @@ class Store:
                     return theirs  # somebody came the same way by another name
                 if os.path.lexists(place):  # damaged, or not readable by this version
                     self._throw_away(place)
+                self.hold(Entry(directory, facts))  # which goes with it
                 directory.rename(place)
-                entry = Entry(place, facts)
-                self.hold(entry)
-                return entry
+                return Entry(place, facts)
         except OSError as error:
             raise unwritable(self.root, error) from None
 
     def prune(self, limit: int, *, recent: float = _RECENT_SECONDS) -> list[Entry]:
         """Removes what was not used for longest until the rest is within `limit` bytes.
 
-        What is in use, or was used within `recent` seconds, stays. So does not what was left by
-        processes that are gone. What was removed.
+        What is in use, or was used within `recent` seconds, stays. What was removed.
         """
-        self._sweep()
         entries = self.entries()
         size, now = sum(entry.facts.size for entry in entries), time.time()
         removed = []
@@ -267,6 +264,19 @@ class Store:
                 size -= entry.facts.size
         return removed
 
+    def clean(self) -> None:
+        """Removes what no build is: what killed processes left, and what cannot be read."""
+        self._sweep()
+        for directory in self._builds.iterdir() if self._builds.is_dir() else ():
+            if _entry(directory) is None:
+                self._throw_away(directory)
+        with suppress(Timeout), FileLock(self.root / "locks" / "source.lock", timeout=0):
+            shutil.rmtree(self.root / "source", ignore_errors=True)
+        for part in (self.root / "downloads").glob("*.part"):
+            with suppress(Timeout), FileLock(part.with_suffix(".lock"), timeout=0):
+                part.with_suffix(".etag").unlink(missing_ok=True)
+                part.unlink(missing_ok=True)
+
     def hold(self, entry: Entry) -> bool:
         """Keeps a build from being removed; False where it has just been."""
         try:
@@ -274,8 +284,8 @@ class Store:
         except OSError:
             return False
         self._leases.append(file)
-        fcntl.flock(file, fcntl.LOCK_SH)
         try:
+            fcntl.flock(file, fcntl.LOCK_SH)
             return os.path.samestat(os.fstat(file), (entry.directory / _FACTS).stat())
         except OSError:
             return False

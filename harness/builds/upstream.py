@@ -30,10 +30,12 @@ _SETTINGS = (
     "gc.auto=0",
 )
 _CORRUPT = re.compile(
-    r"object file .* is empty|loose object|bad object|is corrupt|inflate|packfile .* (cannot|does)"
-    r"|did not send all necessary objects|unable to read"
+    r"object file .* is empty|loose object|bad object|is corrupt|packfile .* (cannot|does)"
+    r"|reference broken|did not send all necessary objects|unable to read"
 )
 _GIT = ("git", *(word for setting in _SETTINGS for word in ("-c", setting)))
+_NO = 1
+"""How git says no; anything above is that it cannot tell."""
 _WHOLE = 40
 _NAME = re.compile(r"^[0-9a-f]{40}$", re.MULTILINE)
 
@@ -92,10 +94,25 @@ class Upstream:
 
     def check_out(self, commit: str, tree: Path, steps: Steps) -> None:
         """Puts the files of a commit where there is nothing yet."""
-        with self._ours(steps), steps.step(f"checking out {commit[:12]}"):
-            self._git("worktree", "prune")
-            # The contents are fetched now.
-            self._must("worktree", "add", "--force", "--detach", tree, commit)
+        with self._ours(steps):
+            with steps.step(f"checking out {commit[:12]}"):
+                done = self._checked_out(commit, tree)
+            if done.ok:
+                return
+            self._check_answers()  # it may be the network that failed
+            self._remake()
+            if not self._fetch(commit, steps=steps):
+                self._fetch_master(steps)
+            shutil.rmtree(tree, ignore_errors=True)
+            done = self._checked_out(commit, tree)
+            if not done.ok:
+                line = without_credentials(done.error)
+                raise NotHere(f"git worktree: {line}", trouble=True)
+
+    def _checked_out(self, commit: str, tree: Path) -> Result:
+        """Fetches the contents, too."""
+        self._git("worktree", "prune")
+        return self._git("worktree", "add", "--force", "--detach", tree, commit)
 
     def _tag(self, number: int, steps: Steps) -> str:
         tag = f"refs/tags/b{number}"
@@ -156,7 +173,10 @@ class Upstream:
 
     def _number(self, commit: str) -> int | None:
         """Only commits of the main branch have one."""
-        if not self._is_on_master(commit):
+        told = self._git("merge-base", "--is-ancestor", commit, _BRANCH)
+        if not told.ok and self._master_is_new and told.returncode != _NO:
+            raise NotHere(f"git merge-base: {told.error}", trouble=True)
+        if not told.ok:
             return None
         return int(self._must("rev-list", "--count", commit).last_line)
 
@@ -175,9 +195,8 @@ class Upstream:
         words = ("fetch", "--no-tags", "--filter=blob:none", "origin", refspec)
         with steps.step(f"fetching {refspec.partition(':')[0].lstrip('+')} from {self.shown}"):
             result = self._git(*words)
-            if _CORRUPT.search(result.text):  # after a power cut, say
-                shutil.rmtree(self._mirror, ignore_errors=True)
-                self._prepare()
+            if not result.ok and _CORRUPT.search(result.text):
+                self._remake()
                 result = self._git(*words)
         if result.ok:
             return True
@@ -202,14 +221,15 @@ class Upstream:
     def _ours(self, steps: Steps) -> Iterator[None]:
         """Nobody else uses the mirror meanwhile, which is there."""
         if installed("git", self._runner.environ) is None:
-            raise NotHere("there is no git", hint="Debian, Ubuntu: apt-get install git")
+            hint = "Debian, Ubuntu: apt-get install git"
+            raise NotHere("there is no git", hint=hint, trouble=True)
         with self._store.lock("mirror", steps, "fetching"):
             self._prepare()
             yield
 
     def _prepare(self) -> None:
         """Makes the mirror, or what a killed git has left of it whole again."""
-        if (self._mirror / "HEAD").is_file():
+        if self._git("config", "remote.origin.url").ok:
             for left in (*self._mirror.glob("*.lock"), *self._mirror.glob("refs/**/*.lock")):
                 left.unlink(missing_ok=True)
             for part in self._mirror.glob("objects/pack/tmp_*"):
@@ -225,6 +245,12 @@ class Upstream:
             raise NotHere(f"git init: {made.error}", trouble=True)
         self._runner.run(*_GIT, f"--git-dir={beside}", "remote", "add", "origin", self.url)
         beside.rename(self._mirror)
+
+    def _remake(self) -> None:
+        """Begins again with a mirror that is damaged, after a power cut, say."""
+        shutil.rmtree(self._mirror, ignore_errors=True)
+        self._master_is_new = None
+        self._prepare()
 
     def _git(self, *words: str | Path, seconds: float | None = None) -> Result:
         command = (*_GIT, f"--git-dir={self._mirror}", *words)

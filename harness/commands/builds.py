@@ -10,7 +10,7 @@ from typing import Any
 from harness.builds.ladder import ready
 from harness.builds.obtain import obtain
 from harness.builds.ref import GRAMMAR
-from harness.builds.store import GIB, LIMIT_VARIABLE, Store, in_bytes, limit_bytes
+from harness.builds.store import GIB, LIMIT_VARIABLE, Store, in_bytes, limit_bytes, unwritable
 from harness.commands.options import add_flavour, add_format, shown
 from harness.commands.output import printed
 from harness.report.builds import facts, parts, ready_facts
@@ -71,7 +71,12 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _prune(arguments: argparse.Namespace) -> int:
     limit = limit_bytes(os.environ) if arguments.size is None else arguments.size
-    removed = Store().prune(limit, recent=0.0)
+    store = Store()
+    try:
+        store.clean()
+        removed = store.prune(limit, recent=0.0)
+    except OSError as error:
+        raise unwritable(store.root, error) from None
     size = sum(entry.facts.size for entry in removed) / GIB
     return printed(
         [

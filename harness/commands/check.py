@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from harness.builds.ref import GRAMMAR
 from harness.check import Check, Status, accepting, check
-from harness.commands.options import add_common, selection, server, shown, tested
+from harness.commands.options import add_common, prepared, selection, server, shown, tested
 from harness.commands.output import EXIT_FAILED, EXIT_NO_VERDICT, printed
-from harness.deployment import in_keys, read_deployment
-from harness.errors import UsageProblem
-from harness.ledger import Run
+from harness.deployment import read_deployment
 from harness.report.check import facts, parts
-from harness.session import Session
-from harness.suite import Selection, Server
+from harness.suite import Selection
 
 _DESCRIPTION = """\
 Runs the suite on a build with your own flags and, if you like, your own model, and says of each
@@ -33,8 +29,8 @@ FILE is TOML; all keys are optional, paths are relative to it:
   timeout = 120          # seconds, as --llama-timeout
   accept = ["#26207"]    # known bugs that are no reason not to deploy (with generated models)
 
-exit codes: 0 all that was tested holds; 1 something failed, or gave no verdict for an error; 3 the
-build could not be had; 4 a usage error; 5 nothing reached a verdict
+exit codes: 0 all that was tested holds, or fails as accepted; 1 something failed, or gave no
+verdict for an error; 3 the build could not be had; 4 a usage error; 5 nothing reached a verdict
 """
 
 
@@ -58,28 +54,13 @@ def _check(arguments: argparse.Namespace) -> int:
     fields = {} if arguments.config is None else read_deployment(arguments.config)
     accepted = fields.pop("accept", ())
     wanted = server(arguments.ref, arguments.flavour, **fields)
-    run = _in_keys(tested("build", wanted, _prepared(wanted), chosen))
+    run = tested("build", wanted, prepared(wanted), chosen)
     run = accepting(run, accepted)
     found, left_out = check(run), _left_out(chosen)
     lines = shown(
         arguments.format, parts(run, found, left_out), lambda: facts(run, found, left_out)
     )
     return printed(lines) or _outcome(found)
-
-
-def _prepared(server: Server) -> Session:
-    """As asked for, or why not, in the words of the file."""
-    try:
-        return server.prepare()
-    except UsageProblem as problem:
-        message, hint = in_keys(problem.message), in_keys(problem.hint)
-        raise UsageProblem(message, hint=hint, detail=problem.detail) from None
-
-
-def _in_keys(run: Run) -> Run:
-    """A run whose reasons speak of the keys of the file."""
-    rows = (replace(row, reason=row.reason and in_keys(row.reason)) for row in run.verdicts)
-    return replace(run, verdicts=tuple(rows))
 
 
 def _left_out(chosen: Selection) -> list[str]:
@@ -89,6 +70,7 @@ def _left_out(chosen: Selection) -> list[str]:
 
 def _outcome(found: Check) -> int:
     counts = {status: found.configurations(status) for status in Status}
-    if counts[Status.FAILS] or (counts[Status.ERROR] and counts[Status.HOLDS]):
+    good = counts[Status.HOLDS] + counts[Status.ACCEPTED]
+    if counts[Status.FAILS] or (counts[Status.ERROR] and good):
         return EXIT_FAILED
-    return 0 if counts[Status.HOLDS] or counts[Status.ACCEPTED] else EXIT_NO_VERDICT
+    return 0 if good else EXIT_NO_VERDICT

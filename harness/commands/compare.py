@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.builds.ref import GRAMMAR, parse
-from harness.commands.options import add_common, selection, server, shown, tested
+from harness.commands.options import add_common, prepared, selection, server, shown, tested
 from harness.commands.output import EXIT_FAILED, EXIT_NO_VERDICT, printed
 from harness.compare import Comparison, Kind, compare
 from harness.deployment import read_deployment
@@ -56,7 +56,7 @@ def _compare(arguments: argparse.Namespace) -> int:
     if arguments.memory is not None:
         fields["memory"] = arguments.memory
     servers = [server(ref, arguments.flavour, **fields) for ref in refs]
-    sessions = [one.prepare() for one in servers]  # both, before either runs for minutes
+    sessions = [prepared(one) for one in servers]  # both, before either runs for minutes
     base, head = (
         tested(*about, chosen) for about in zip(("base", "head"), servers, sessions, strict=True)
     )

@@ -12,6 +12,8 @@ from typing import Any
 from harness.builds.base import Flavour
 from harness.builds.ladder import ready
 from harness.builds.obtain import obtain
+from harness.deployment import in_keys
+from harness.errors import UsageProblem
 from harness.ledger import Run
 from harness.report.format import Format, Part, in_json, in_markdown, terminal
 from harness.report.wording import titled
@@ -78,11 +80,22 @@ def server(ref: str, flavour: Flavour, **fields: Any) -> Server:
     return wanted if theirs else replace(wanted, device=flavour.value)
 
 
+def prepared(server: Server) -> Session:
+    """As asked for, or why not, in the words of the file that says it."""
+    try:
+        return server.prepare()
+    except UsageProblem as problem:
+        message, hint = in_keys(problem.message), in_keys(problem.hint)
+        raise UsageProblem(message, hint=hint, detail=problem.detail) from None
+
+
 def tested(name: str, server: Server, session: Session, chosen: Selection) -> Run:
     """A run of the suite, with a line on stderr that says on what."""
     (build,) = session.builds
     print(f"{name}: {titled(build.facts())}, {build.origin.path}", file=sys.stderr, flush=True)
-    return run_suite(server, chosen)
+    run = run_suite(server, chosen)
+    rows = (replace(row, reason=row.reason and in_keys(row.reason)) for row in run.verdicts)
+    return replace(run, verdicts=tuple(rows))
 
 
 def shown(form: str, parts: Iterable[Part], facts: Callable[[], dict[str, Any]]) -> Iterator[str]:

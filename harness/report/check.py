@@ -123,7 +123,8 @@ def _why(row: VerdictRow) -> Reason | None:
 
 
 def _totals(found: Check) -> Iterator[str]:
-    if not (found.configurations(Status.FAILS) or found.configurations(Status.HOLDS)):
+    verdicts = (Status.FAILS, Status.ACCEPTED, Status.HOLDS)
+    if not any(map(found.configurations, verdicts)):
         yield "nothing was found out: no scenario reached a verdict"
     if not found.outcomes:
         return

@@ -13,8 +13,8 @@ from pathlib import Path
 _END_OF_TASK = b"stop processing"
 _SETTLE_SECONDS = 0.5
 # Up to the white space: the file may be read while the number is being written.
-# `error: ...` of the command line, or a line of level E.
-_ERROR = re.compile(r"(?:^| E )((?:.*\b)?(?:error|failed)\b.*)", re.IGNORECASE)
+# `error: ...` of the command line, or a line of level E; those of other levels have their letter.
+_ERROR = re.compile(r"(?:[\d.]+ E )?((?![\d.]+ [A-Z] ).*\b(?:error|failed)\b.*)", re.IGNORECASE)
 _LISTENING = re.compile(rb"listening on http://127\.0\.0\.1:(\d{1,5})\s")
 
 
@@ -66,10 +66,13 @@ class ServerLog:
         match = _LISTENING.search(_read(self.path, start, self.position()))
         return int(match[1]) if match else None
 
-    def error(self) -> str:
-        """The last line that says it is an error, as a server that does not start ends with one."""
-        lines = reversed(self.tail().splitlines())
-        return next((m[1].strip() for line in lines if (m := _ERROR.search(line))), "")
+    def error(self, start: int = 0) -> str:
+        """The last line since `start` that says it is an error, without its time.
+
+        A server that does not start ends with one.
+        """
+        lines = reversed(self.since(start).text().splitlines())
+        return next((m[1].strip() for line in lines if (m := _ERROR.match(line))), "")
 
     def tail(self, lines: int = 40) -> str:
         """The last `lines` lines."""

@@ -46,8 +46,8 @@ class ServerExited(ServerEnded):
         )
         launcher = server.program.launcher
         who = f"{launcher[0]}, which ran llama-server," if launcher else "llama-server"
-        # No prompt has been sent yet, that it could quote.
-        why = "" if server.was_ready else server.log.error()
+        # Before it was ready it has not been sent any prompt that it could quote.
+        why = server.error_at_start
         said = f": {why}" if why else ""
         super().__init__(f"{who} {how}{said}", detail=server.describe())
         self.returncode = returncode
@@ -111,9 +111,9 @@ class LlamaServer:
         return self._props
 
     @property
-    def was_ready(self) -> bool:
-        """Whether it has been ready once."""
-        return self._props is not None
+    def error_at_start(self) -> str:
+        """What it said was wrong before it was ready; empty where it was ready once."""
+        return "" if self._props else self.log.error(self._log_start)
 
     @property
     def client(self) -> Client:

@@ -210,6 +210,25 @@ def test_release_is_what_it_says_it_is(
         assert facts.archive_sha256
 
 
+def test_what_is_no_llama_server_is_asked_of_no_other_place(
+    store: Store, environ: Mapping[str, str], fake_upstream: FakeUpstream, tmp_path: Path
+) -> None:
+    """A build from before the prompt cache: whoever else has it has the same."""
+    old = tmp_path / "old"
+    old.write_text("#!/bin/sh\necho its help names no prompt cache\n")
+    old.chmod(0o755)
+    fake_upstream.real = old
+    fake_upstream.commit()
+    ref = parse("b1")
+    with ladder(ref, Flavour.CPU, store, environ) as whole:
+        source = next(rung for rung in whole.rungs if isinstance(rung, SourceRung))
+        whole.rungs = [source, source]
+        outcome = whole.obtain(ref, Flavour.CPU, Steps("b1", io.StringIO()))
+    assert isinstance(outcome, Missing)
+    assert len(outcome.attempts) == 1
+    assert "is not a llama-server" in str(outcome)
+
+
 OBTAINING = """\
     import os, sys
     from pathlib import Path

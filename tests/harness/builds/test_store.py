@@ -213,6 +213,17 @@ def test_what_was_used_just_now_is_not_removed(tmp_path: Path) -> None:
     assert [entry.facts.size for entry in Store(tmp_path).prune(0, recent=0.0)] == [100]
 
 
+def test_what_is_no_build_is_cleaned_away(tmp_path: Path) -> None:
+    entry = added(Store(tmp_path))
+    for left in ("store/unreadable", "source/llama.cpp", "downloads"):
+        (tmp_path / left).mkdir(parents=True)
+    (tmp_path / "downloads" / "key.part").touch()
+    Store(tmp_path).clean()
+    assert [path.name for path in (tmp_path / "store").iterdir()] == [entry.directory.name]
+    assert not (tmp_path / "source").exists()
+    assert not (tmp_path / "downloads" / "key.part").exists()
+
+
 def test_path_that_was_printed_is_held_too(tmp_path: Path) -> None:
     """By whoever was given it, as `pytest --llama-bin` is."""
     entry = added(Store(tmp_path))

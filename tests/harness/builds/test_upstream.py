@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -124,3 +125,28 @@ def test_contents_come_when_they_are_checked_out(
     assert "// one" in (tree / "server.cpp").read_text()
     after = sum(path.stat().st_size for path in mirror.rglob("*.pack"))
     assert after > packs
+
+
+def _newest_pack(mirror: Path) -> Path:
+    return max(mirror.rglob("*.pack"), key=lambda path: path.stat().st_mtime_ns)
+
+
+@pytest.mark.parametrize("part", ["contents", "branch", "head", "config"])
+def test_damaged_mirror_is_made_again(
+    upstream: Upstream, store: Store, fake_upstream: FakeUpstream, part: str
+) -> None:
+    """What was written last is empty, as after a power cut."""
+    name = fake_upstream.commit("// one")
+    upstream.resolve(MasterRef(), QUIET)
+    upstream.check_out(name, store.root / "tree", QUIET)
+    (mirror,) = store.root.glob("mirror-*.git")
+    files = {"branch": "refs/heads/master", "head": "HEAD", "config": "config"}
+    damaged = _newest_pack(mirror) if part == "contents" else mirror / files[part]
+    damaged.chmod(0o644)
+    damaged.write_bytes(b"")
+    later = fake_upstream.commit("// two")
+    assert upstream.resolve(MasterRef(), QUIET) == Commit(later, 2)
+    assert upstream.resolve(CommitRef(name), QUIET) == Commit(name, 1)
+    tree = store.root / "another"
+    upstream.check_out(name, tree, QUIET)
+    assert "// one" in (tree / "server.cpp").read_text()

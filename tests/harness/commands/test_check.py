@@ -89,6 +89,17 @@ def test_a_server_that_does_not_start_says_why(
     assert "onn" in out
 
 
+def test_all_that_do_not_start_are_one_row(
+    real_server: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The lines of a log have their times, which are no part of the reason."""
+    config = 'args = "--chat-template-file /nowhere"\nmemory = "llama"'
+    options = ("-k", "test_identical_request and completion and kvu")
+    assert run(real_server, tmp_path, config, *options) == EXIT_NO_VERDICT
+    out = capfd.readouterr().out
+    assert out.count("llama-server ended with exit code") == 1
+
+
 def test_nothing_reached_a_verdict(
     real_server: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
