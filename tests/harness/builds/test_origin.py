@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -33,6 +34,24 @@ def test_named_ones_win_all_of_them(on_path: Path) -> None:
     assert [origin.path for origin in found] == [Path("/a"), Path.cwd() / "relative/b"]
     assert {origin.said_by for origin in found} == {"--llama-bin"}
     assert not any(origin.provided for origin in found)
+
+
+@pytest.mark.parametrize("how", ["option", "variable", "path"])
+def test_a_path_that_get_printed_is_known_and_held(
+    on_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However it is handed on."""
+    asked: list[Path] = []
+
+    def held(binary: Path) -> SimpleNamespace:
+        asked.append(binary)
+        return SimpleNamespace(number=10434)
+
+    monkeypatch.setattr(module, "held", held)
+    named = [str(on_path)] if how == "option" else []
+    environ = {"LLAMA_SERVER_BIN_PATH": str(on_path)} if how == "variable" else {}
+    (found,) = locate(named, {**environ, "PATH": str(on_path.parent)})
+    assert (found.path, found.number, asked) == (on_path, 10434, [on_path])
 
 
 def test_then_the_variable(on_path: Path) -> None:

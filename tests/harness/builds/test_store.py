@@ -234,6 +234,19 @@ def test_path_that_was_printed_is_held_too(tmp_path: Path) -> None:
     assert held(tmp_path / "llama-server") is None
 
 
+def test_what_another_version_uses_is_not_cleaned_away(tmp_path: Path) -> None:
+    entry = added(Store(tmp_path))
+    user = Store(tmp_path)
+    assert user.hold(entry)
+    facts = json.loads((entry.directory / "build.json").read_text())
+    (entry.directory / "build.json").write_text(json.dumps({**facts, "schema": 99}))
+    Store(tmp_path).clean()
+    assert entry.binary.exists()
+    user.close()
+    Store(tmp_path).clean()
+    assert not entry.binary.exists()
+
+
 HOLDING = """\
     import sys
     from pathlib import Path
