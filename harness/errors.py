@@ -29,6 +29,10 @@ class NotObtained(HarnessError):
     """A build that was named could not be had (exit code 3)."""
 
 
+class DoesNotRun(NotObtained):
+    """A build that ends with an instruction this CPU does not have: never a verdict on it."""
+
+
 class NoVerdict(HarnessError):
     """The suite did not come to its end, so that nothing was found out (exit code 5)."""
 
