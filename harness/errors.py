@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+EXIT_NOT_OBTAINED = 3
+"""Of pytest and of all commands, where a build could not be had or does not run here."""
+
 
 class HarnessError(Exception):
     """Base of every expected failure of the harness; never a verdict on a server.

@@ -8,17 +8,18 @@ happens unless its configuration says `llama_harness = true`, or one of our opti
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Unpack
 
 import pytest
 
 from harness import suite
 from harness.bench import Bench
 from harness.builds.build import Build
-from harness.errors import HarnessError, UsageProblem
+from harness.errors import EXIT_NOT_OBTAINED, HarnessError, NotObtained, UsageProblem
 from harness.models.spec import Model
 from harness.options import add_options, check_options, options_given
 from harness.prompts import Route
@@ -75,6 +76,20 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Recorder(config), "llama-cache-recorder")
 
 
+class NoBuild(pytest.UsageError):
+    """A build could not be had, or does not run here: one line, and an exit code of its own."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_cmdline_main(config: pytest.Config) -> Generator[None, int, int]:
+    """Give the exit code that commands have, where there is no build to test."""
+    try:
+        return (yield)
+    except NoBuild as problem:
+        print(f"ERROR: {problem}", file=sys.stderr)
+        return EXIT_NOT_OBTAINED
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Finds and probes everything, before collection and before workers start."""
@@ -105,10 +120,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
                 launcher=config.getoption("--llama-launcher"),
                 device=config.getoption("--llama-device"),
                 url=next(iter(config.getoption("--llama-url")), None),
+                seconds=config.getoption("--llama-timeout"),
             )
     except HarnessError as problem:
         if options_given(config):
-            raise pytest.UsageError(str(problem)) from None
+            _leave(problem)
         config.stash[_PROBLEM] = problem  # only matters to tests that need a server
         return
     config.stash[_SESSION] = found
@@ -287,7 +303,13 @@ def _factor(item: pytest.Item) -> int:
 def _refuse_without_server(config: pytest.Config, ids: Iterator[str]) -> None:
     problem = config.stash[_PROBLEM]
     if problem is not None and any(_NO_SERVER in node_id for node_id in ids):
-        raise pytest.UsageError(str(problem))
+        _leave(problem)
+
+
+def _leave(problem: HarnessError) -> NoReturn:
+    """End the run with one line, and the exit code of the problem."""
+    kind = NoBuild if isinstance(problem, NotObtained) else pytest.UsageError
+    raise kind(str(problem)) from None
 
 
 def _worker_input(config: pytest.Config) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from harness import __version__
 from harness.builds.base import Flavour
-from harness.builds.build import Build, examine
+from harness.builds.build import Build, accept, examine
 from harness.builds.ladder import ready
 from harness.builds.obtain import obtain, origin
 from harness.builds.origin import Origin, locate
@@ -135,8 +135,13 @@ def prepare(
     launcher: str | None,
     device: str = AUTO,
     url: str | None = None,
+    seconds: float = DEFAULT_SECONDS,
 ) -> Session:
-    """Finds and probes everything a run needs. Raises `UsageProblem` for what cannot be used."""
+    """Find, probe and try out everything a run needs.
+
+    `seconds` is how long a server may take to get ready. Raises `UsageProblem` for what cannot be
+    used, `DoesNotRun` for a build that this CPU cannot run.
+    """
     single = (model, device, *(value for value in (memory, url) if value is not None))
     if not all(isinstance(value, str) for value in (*binaries, *refs, *loras, *args, *single)):
         raise UsageProblem("`--` is no value for an option")  # argparse makes a list of it
@@ -164,6 +169,7 @@ def prepare(
     session = Session(builds=builds, models=models, extra_args=words, device=device)
     for build in builds:
         session.device_flag(build)
+    accept(builds, seconds)
     return session
 
 

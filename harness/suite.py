@@ -64,7 +64,7 @@ class Server:
     def prepare(self) -> Session:
         """Finds out that all of it can be used, before anything runs.
 
-        Raises `UsageProblem` where it cannot.
+        Raises `UsageProblem` where it cannot, `DoesNotRun` for a build this CPU cannot run.
         """
         return prepare(
             binaries=[str(self.binary)],
@@ -75,6 +75,7 @@ class Server:
             args=[shlex.join(self.args)],
             launcher=None,
             device=self.device,
+            seconds=self.seconds,
         )
 
     def options(self) -> list[str]:

@@ -76,6 +76,10 @@ class Unsuitable(NotHere):
     """A place has the build, and it is no llama-server that can be tested: so have all others."""
 
 
+class NotForThisCpu(NotHere):
+    """A place has the build, compiled for another CPU; another place may have it for this one."""
+
+
 class DoesNotBuild(Exception):
     """The source was there, and a compiler refused it; the message is its first error."""
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from harness.builds.acceptance import check_runs
 from harness.builds.origin import Origin
+from harness.errors import RequestError, ServerError
 from harness.files import sha256_of
 from harness.server.capabilities import Capabilities, probe
 from harness.server.guard import Guard
@@ -110,11 +113,28 @@ def examine(origins: Sequence[Origin], launcher: tuple[str, ...] = ()) -> tuple[
                 origin=origin,
                 capabilities=capabilities,
                 sha256=sha256_of(origin.path),
-                libraries_sha256=_libraries_sha256(origin.path.resolve().parent),
+                libraries_sha256=libraries_sha256(origin.path.resolve().parent),
                 launcher=launcher,
             )
         )
     return tuple(builds)
+
+
+def accept(builds: Iterable[Build], seconds: float) -> None:
+    """Raise `DoesNotRun` for the first build that this machine's CPU cannot run.
+
+    Each answers one request, which is remembered. `seconds` is how long a build may take to get
+    ready, and to answer. Other trouble than the CPU's is left to the scenarios, which report it.
+    """
+    for build in builds:
+        with suppress(ServerError, RequestError):
+            check_runs(
+                build.program,
+                (build.sha256, build.libraries_sha256),
+                title=build.title,
+                number=build.number,
+                seconds=seconds,
+            )
 
 
 def _id(capabilities: Capabilities, origin: Origin, taken: set[str]) -> str:
@@ -130,7 +150,8 @@ def _folder_name(path: Path) -> str:
     return next((name for name in names if name and name not in _USUAL_FOLDERS), "server")
 
 
-def _libraries_sha256(directory: Path) -> str | None:
+def libraries_sha256(directory: Path) -> str | None:
+    """Return one checksum of the shared libraries in a directory; None where there are none."""
     digest, found = hashlib.sha256(), False
     for library in sorted(directory.glob("*.so*")):
         if not library.is_symlink():

@@ -7,17 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from harness.builds.acceptance import check_runs, is_accepted
 from harness.builds.archive import BadArchive
 from harness.builds.base import (
     UPSTREAM,
     Delivery,
     DoesNotBuild,
     Flavour,
+    NotForThisCpu,
     NotHere,
     Rung,
     Unsuitable,
     Wanted,
 )
+from harness.builds.build import libraries_sha256
 from harness.builds.ref import (
     CommitRef,
     NumberRef,
@@ -30,9 +33,10 @@ from harness.builds.ref import (
 from harness.builds.steps import Steps
 from harness.builds.store import Entry, Facts, Store, same_commit
 from harness.builds.upstream import Upstream
-from harness.errors import NotObtained, UsageProblem
+from harness.errors import DoesNotRun, NotObtained, RequestError, ServerError, UsageProblem
 from harness.files import sha256_of
 from harness.server.capabilities import Capabilities, NoLlamaServer, check_executable, probe
+from harness.server.process import Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,8 @@ class Attempt:
     said: str
     trouble: bool = False
     """Whether it might have the build all the same."""
+    other_cpu: bool = False
+    """Whether it has the build, compiled for another CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +84,27 @@ class Missing:
 
     def __str__(self) -> str:
         said = "; ".join(f"{attempt.rung}: {attempt.said}" for attempt in self.attempts)
+        if self.other_cpu:
+            return f"{self.ref} does not run on this CPU: {said}"
         trouble = any(attempt.trouble for attempt in self.attempts)
         return f"{self.ref} {'cannot be had' if trouble else 'is nowhere'}: {said}"
+
+    @property
+    def other_cpu(self) -> bool:
+        """Whether a place has the build, and only for another CPU."""
+        return any(attempt.other_cpu for attempt in self.attempts)
 
 
 Outcome = Ready | Broken | Missing
 
 
 def ready(outcome: Outcome) -> Ready:
-    """A binary, or `NotObtained` in one line."""
+    """Return a binary that runs here. Raises `NotObtained` or `DoesNotRun` in one line."""
     if isinstance(outcome, Broken):
         raise NotObtained(str(outcome), hint=f"log: {outcome.log}")
     if isinstance(outcome, Missing):
-        raise NotObtained(str(outcome), hint=outcome.hint)
+        kind = DoesNotRun if outcome.other_cpu else NotObtained
+        raise kind(str(outcome), hint=outcome.hint)
     return outcome
 
 
@@ -124,11 +138,11 @@ class Ladder:
             self._note("source", refusal)
             return Missing(ref, tuple(self._attempts), self._hint)
         only = _only(ref)
-        if entry := self.store.find(wanted, rung=only):
+        if entry := self._kept(wanted, only):
             return Ready(ref, entry.binary, entry)
         name = f"{wanted.commit or f'b{wanted.number}'}-{flavour}"
         with self.store.lock(name, steps, "obtaining it"):
-            if entry := self.store.find(wanted, rung=only):
+            if entry := self._kept(wanted, only):
                 return Ready(ref, entry.binary, entry)
             return self._climbed(wanted, only, steps)
 
@@ -156,6 +170,17 @@ class Ladder:
                 return known
             raise
         return replace(known, commit=commit.name, number=commit.number)
+
+    def _kept(self, wanted: Wanted, only: str | None) -> Entry | None:
+        """Find a build in the store that runs here: another machine may share the store."""
+        rungs = [only] if only else [None, *(rung.name for rung in self.rungs)]
+        for rung in rungs:
+            entry = self.store.find(wanted, rung=rung)
+            if entry is None and rung is None:
+                return None
+            if entry is not None and _runs(entry):
+                return entry
+        return None
 
     def _climbed(self, wanted: Wanted, only: str | None, steps: Steps) -> Outcome:
         for rung in self.rungs:
@@ -195,9 +220,11 @@ class Ladder:
                     trouble=True,
                 ) from None
             commit, files = _commit(delivery, capabilities, wanted), _files(directory)
+            number = _number(delivery, capabilities, wanted)
+            _check_runs(binary, capabilities, number)
             facts = Facts(
                 commit=commit,
-                number=_number(delivery, capabilities, wanted),
+                number=number,
                 flavours=tuple(sorted({wanted.flavour, *delivery.also})),
                 rung=rung.name,
                 source=delivery.source,
@@ -215,7 +242,8 @@ class Ladder:
             return self.store.add(directory, facts)
 
     def _note(self, rung: str, refusal: NotHere) -> None:
-        self._attempts.append(Attempt(rung, refusal.reason, refusal.trouble))
+        other_cpu = isinstance(refusal, NotForThisCpu)
+        self._attempts.append(Attempt(rung, refusal.reason, refusal.trouble, other_cpu))
         self._hint = self._hint or refusal.hint
 
 
@@ -244,6 +272,33 @@ def _number(delivery: Delivery, capabilities: Capabilities, wanted: Wanted) -> i
         names = " and ".join(f"b{number}" for number in sorted(filter(None, said)))
         raise NotHere(f"what it has is said to be {names}")
     return next(iter(said), None) if delivery.number or capabilities.build_number else None
+
+
+def _check_runs(binary: Path, capabilities: Capabilities, number: int | None) -> None:
+    """Raise `NotForThisCpu` for a build that was compiled for another CPU."""
+    title = f"b{number}" if number else capabilities.commit or "the build"
+    try:
+        check_runs(Program(binary, capabilities), _sums(binary), title=title, number=number)
+    except DoesNotRun as problem:
+        raise NotForThisCpu(problem.message.partition(": ")[2], hint=problem.hint) from None
+    except (ServerError, RequestError):  # whatever else is wrong with it, scenarios report
+        return
+
+
+def _runs(entry: Entry) -> bool:
+    """Return whether a build of the store runs on this CPU."""
+    if is_accepted(_sums(entry.binary)):
+        return True
+    try:
+        capabilities = probe(entry.binary)
+        _check_runs(entry.binary, capabilities, entry.facts.number)
+    except (NotForThisCpu, UsageProblem):
+        return False
+    return True
+
+
+def _sums(binary: Path) -> tuple[str, str | None]:
+    return sha256_of(binary), libraries_sha256(binary.parent)
 
 
 def _files(directory: Path) -> dict[str, Path]:
