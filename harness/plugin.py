@@ -59,6 +59,8 @@ _SLOW_FACTOR = 5
 
 _SESSION = pytest.StashKey[Session | None]()
 _PROBLEM = pytest.StashKey[HarnessError | None]()
+_NO_BUILD = pytest.StashKey[bool]()
+"""Whether the run ends because a build could not be had, or does not run here."""
 _NO_SERVER = "no-llama-server"
 _WORKER_INPUT = "llama_cache_harness"
 
@@ -73,11 +75,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes many seconds even with a tiny model")
     config.stash[_SESSION] = None
     config.stash[_PROBLEM] = None
+    config.stash[_NO_BUILD] = False
     config.pluginmanager.register(Recorder(config), "llama-cache-recorder")
-
-
-class NoBuild(pytest.UsageError):
-    """A build could not be had, or does not run here: one line, and an exit code of its own."""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -85,7 +84,9 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, int, int]:
     """Give the exit code that commands have, where there is no build to test."""
     try:
         return (yield)
-    except NoBuild as problem:
+    except pytest.UsageError as problem:
+        if not config.stash[_NO_BUILD]:
+            raise
         print(f"ERROR: {problem}", file=sys.stderr)
         return EXIT_NOT_OBTAINED
 
@@ -124,7 +125,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             )
     except HarnessError as problem:
         if options_given(config):
-            _leave(problem)
+            _leave(config, problem)
         config.stash[_PROBLEM] = problem  # only matters to tests that need a server
         return
     config.stash[_SESSION] = found
@@ -303,13 +304,13 @@ def _factor(item: pytest.Item) -> int:
 def _refuse_without_server(config: pytest.Config, ids: Iterator[str]) -> None:
     problem = config.stash[_PROBLEM]
     if problem is not None and any(_NO_SERVER in node_id for node_id in ids):
-        _leave(problem)
+        _leave(config, problem)
 
 
-def _leave(problem: HarnessError) -> NoReturn:
+def _leave(config: pytest.Config, problem: HarnessError) -> NoReturn:
     """End the run with one line, and the exit code of the problem."""
-    kind = NoBuild if isinstance(problem, NotObtained) else pytest.UsageError
-    raise kind(str(problem)) from None
+    config.stash[_NO_BUILD] = isinstance(problem, NotObtained)
+    raise pytest.UsageError(str(problem)) from None
 
 
 def _worker_input(config: pytest.Config) -> dict[str, Any]:
