@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,7 +11,13 @@ from typing import Unpack
 from urllib.parse import urlsplit
 
 from harness.client import Client
-from harness.errors import NotTestable, OtherServerNeeded, Unsupported
+from harness.errors import (
+    DoesNotStart,
+    NotTestable,
+    OtherServerNeeded,
+    ServerError,
+    Unsupported,
+)
 from harness.models.spec import Model
 from harness.prompts import Prompt, Route
 from harness.reasons.course import Rules
@@ -29,7 +36,8 @@ from harness.server.config import (
     without,
 )
 from harness.server.guard import Guard
-from harness.server.process import LlamaServer, Program
+from harness.server.process import LlamaServer, Program, ServerExited
+from harness.start_failures import StartFailures
 
 _CTX_SIZE = 8192
 _ALL_LAYERS = 999
@@ -58,6 +66,8 @@ class Bench:
     """The user's own server arguments."""
     attached: Attached | None = None
     """The server of scenarios, where a person has started it; `extra_args` are its words."""
+    starts: StartFailures | None = None
+    """What the processes of a run know of servers that do not start; None where there is one."""
     _reference: Reference | None = None
     _prompt_tokens: dict[object, tuple[int, ...]] = field(default_factory=dict, repr=False)
 
@@ -94,6 +104,53 @@ class Bench:
         elif clashes := contradictions(changed, required, capabilities):
             raise NotTestable("; ".join(clashes))
         return changed
+
+    def check_starts(self, config: ServerConfig) -> None:
+        """Raise `NotTestable` where the run knows that this server does not start."""
+        keys = (self._any_server(), self._exactly(config))
+        known = (self.starts.reason(key) for key in keys) if self.starts else ()
+        if reason := next(filter(None, known), None):
+            raise NotTestable(reason)
+
+    def start_failed(self, config: ServerConfig, error: ServerError) -> None:
+        """Find out what it is that does not start, and say so: raises `DoesNotStart`.
+
+        That is every server with this model and the user's flags, or this configuration alone.
+        Raises `NotTestable` where another process of the run has said it already.
+        """
+        if self.starts is None:
+            return
+        plain = replace(self._usual(), extra_args=self.extra_args)
+        again = self._start_error(plain)
+        if again is not None:
+            key, words = self._any_server(), list(self.extra_args)
+        else:
+            key, words = self._exactly(config), _beyond(self._flags(config), self._flags(plain))
+        given = f" with {shlex.join(words)}" if words else ""
+        reason = f"{self.model.name} does not start{given}: {_why(error, again)}"
+        if not self.starts.add(key, reason):
+            raise NotTestable(self.starts.reason(key) or reason) from None
+        raise DoesNotStart(reason, detail=error.detail) from None
+
+    def _start_error(self, config: ServerConfig) -> ServerError | None:
+        """Start a server and end it; return why it does not start, None where it does."""
+        try:
+            with self.server(config, self.directory / "start.log"):
+                return None
+        except ServerError as error:
+            return error
+
+    def _any_server(self) -> tuple[str, ...]:
+        """Name all servers of a run with this build and model."""
+        return str(self.program.binary), self.model.name
+
+    def _exactly(self, config: ServerConfig) -> tuple[str, ...]:
+        """Name servers with this configuration."""
+        return (*self._any_server(), *self._flags(config))
+
+    def _flags(self, config: ServerConfig) -> tuple[str, ...]:
+        """Return the flags of a configuration, but for a directory that is each scenario's own."""
+        return flags_of(replace(config, slot_save_path=None), self.program.capabilities)
 
     def under_test(self, config: ServerConfig, log_path: Path) -> ServerUnderTest:
         """The server of a scenario: a new one, or the one that a person has started."""
@@ -240,3 +297,35 @@ class Bench:
         usual = reference_config(self._usual(), self.model)
         as_measured = replace(config, ctx_size=usual.ctx_size) == usual
         return self.model.oracle is not None and on_cpu and as_measured
+
+
+def _why(*errors: ServerError | None) -> str:
+    """Say why a server does not start: its own first error, where one of its starts logged it.
+
+    A server that is killed may lose the end of its log.
+    """
+    exits = [error for error in errors if isinstance(error, ServerExited)]
+    said = next((error.why for error in exits if error.why), "")
+    if said and exits[0].returncode > 0:
+        return said
+    how = next(filter(None, errors)).message.removeprefix("llama-server ").partition(": ")[0]
+    return f"{said} (it {how})" if said else f"it {how}"
+
+
+def _beyond(flags: Sequence[str], usual: Sequence[str]) -> list[str]:
+    """Return the words of a command line that another one does not have, flags with their values.
+
+    `--model` and what else both have is left out.
+    """
+    groups, theirs = _groups(flags), _groups(usual)
+    return [word for group in groups if group not in theirs for word in group]
+
+
+def _groups(words: Sequence[str]) -> list[tuple[str, ...]]:
+    groups: list[tuple[str, ...]] = []
+    for word in words:
+        if not groups or (word.startswith("-") and not word[1:2].isdigit()):
+            groups.append((word,))
+        else:
+            groups[-1] = (*groups[-1], word)
+    return groups

@@ -64,6 +64,10 @@ class ServerEnded(ServerError):
     """The process ended when it should live."""
 
 
+class DoesNotStart(ServerError):
+    """A server does not start with the flags and the model it was given; said once in a run."""
+
+
 class ReferenceTrouble(HarnessError):
     """What answers are measured against could not be had: no verdict on reuse."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -34,6 +35,7 @@ from harness.scenario import Scenario
 from harness.server.config import ConfigFields
 from harness.server.guard import Guard
 from harness.session import Session, prepare
+from harness.start_failures import StartFailures
 
 if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
@@ -61,6 +63,7 @@ _SESSION = pytest.StashKey[Session | None]()
 _PROBLEM = pytest.StashKey[HarnessError | None]()
 _NO_BUILD = pytest.StashKey[bool]()
 """Whether the run ends because a build could not be had, or does not run here."""
+_STARTS = pytest.StashKey[StartFailures | None]()
 _NO_SERVER = "no-llama-server"
 _WORKER_INPUT = "llama_cache_harness"
 
@@ -76,6 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_SESSION] = None
     config.stash[_PROBLEM] = None
     config.stash[_NO_BUILD] = False
+    config.stash[_STARTS] = None
     config.pluginmanager.register(Recorder(config), "llama-cache-recorder")
 
 
@@ -96,8 +100,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """Finds and probes everything, before collection and before workers start."""
     config = session.config
     if is_worker(config):
-        handed = _worker_input(config)["session"]
+        handed, directory = _worker_input(config)["session"], _worker_input(config)["starts"]
         config.stash[_SESSION] = Session.from_json(handed) if handed else None
+        config.stash[_STARTS] = StartFailures(Path(directory)) if directory else None
         return
     if not _asked_for(config):
         config.stash[_PROBLEM] = UsageProblem(
@@ -130,14 +135,18 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         return
     config.stash[_SESSION] = found
     recorder(config).open_output(found)
+    directory = tempfile.TemporaryDirectory(prefix="llama-harness.")
+    config.add_cleanup(directory.cleanup)
+    config.stash[_STARTS] = StartFailures(Path(directory.name))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: WorkerController) -> None:
     """Hands a worker of pytest-xdist what the controller found."""
-    found = node.config.stash[_SESSION]
+    found, starts = node.config.stash[_SESSION], node.config.stash[_STARTS]
     node.workerinput[_WORKER_INPUT] = {
         "session": found.to_json() if found else None,
+        "starts": str(starts.directory) if starts else None,
         "controller": os.getpid(),
     }
 
@@ -245,6 +254,7 @@ def llama_bench(
         device=found.device_flag(llama_build),
         extra_args=found.extra_args,
         attached=found.attached,
+        starts=None if found.attached else request.config.stash[_STARTS],
     )
     yield bench
     bench.close()

@@ -10,7 +10,14 @@ from typing import NoReturn, Self, TypeVar, Unpack
 
 from harness.bench import Bench, ServerUnderTest
 from harness.client import Client
-from harness.errors import NotTestable, Refused, RequestError, ServerEnded, TimedOut
+from harness.errors import (
+    NotTestable,
+    Refused,
+    RequestError,
+    ServerEnded,
+    ServerError,
+    TimedOut,
+)
 from harness.expect import Failure, Kind
 from harness.explain import Logged, explained, unexplained
 from harness.ledger import Call, RequestRow
@@ -123,7 +130,12 @@ class Stage:
         self._record(row, [])
 
     def __enter__(self) -> Self:
-        self._start()
+        self.bench.check_starts(self.config)
+        try:
+            self._start()
+        except ServerError as error:
+            self.bench.start_failed(self.config, error)
+            raise
         return self
 
     def __exit__(

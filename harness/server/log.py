@@ -13,8 +13,12 @@ from pathlib import Path
 _END_OF_TASK = b"stop processing"
 _SETTLE_SECONDS = 0.5
 # Up to the white space: the file may be read while the number is being written.
-# `error: ...` of the command line, or a line of level E; those of other levels have their letter.
-_ERROR = re.compile(r"(?:[\d.]+ E )?((?![\d.]+ [A-Z] ).*\b(?:error|failed)\b.*)", re.IGNORECASE)
+# A line of level E, or one without a level that says so: `error: ...` of the command line.
+_ERROR = re.compile(
+    r"[\d.]+ E (?P<logged>.+)|(?P<printed>(?![\d.]+ [A-Z] ).*\b(?:error|failed)\b.*)", re.IGNORECASE
+)
+# `common_init_: ` with what stands before it: the function that logs.
+_FUNCTION = re.compile(r"^(?:\w+ +)?[\w:~]+: +")
 _LISTENING = re.compile(rb"listening on http://127\.0\.0\.1:(\d{1,5})\s")
 
 
@@ -67,12 +71,15 @@ class ServerLog:
         return int(match[1]) if match else None
 
     def error(self, start: int = 0) -> str:
-        """The last line since `start` that says it is an error, without its time.
+        """Return the first error since `start`, without its time and the function that logged it.
 
-        A server that does not start ends with one.
+        What comes after it in the log of a server that does not start is what follows from it.
         """
-        lines = reversed(self.since(start).text().splitlines())
-        return next((m[1].strip() for line in lines if (m := _ERROR.match(line))), "")
+        lines = self.since(start).text().splitlines()
+        match = next(filter(None, map(_ERROR.match, lines)), None)
+        if match is None:
+            return ""
+        return _FUNCTION.sub("", match["logged"] or match["printed"]).strip()
 
     def tail(self, lines: int = 40) -> str:
         """The last `lines` lines."""

@@ -47,8 +47,9 @@ class ServerExited(ServerEnded):
         launcher = server.program.launcher
         who = f"{launcher[0]}, which ran llama-server," if launcher else "llama-server"
         # Before it was ready it has not been sent any prompt that it could quote.
-        why = server.error_at_start
-        said = f": {why}" if why else ""
+        self.why = server.error_at_start
+        """What the server said was wrong before it was ready; empty where it was ready once."""
+        said = f": {self.why}" if self.why else ""
         super().__init__(f"{who} {how}{said}", detail=server.describe())
         self.returncode = returncode
 
