@@ -15,7 +15,7 @@ from harness.ledger import Verdict
 from harness.memory import Memory
 from harness.models.synthetic.store import MODELS
 
-_BUG_KEYS = {"issue", "what", "commits", "builds", "where"}
+_BUG_KEYS = {"issue", "title", "what", "commits", "builds", "where"}
 _WHERE_KEYS = {"scenario", "configurations", "models", "fails"}
 
 
@@ -39,6 +39,8 @@ class KnownBug:
 
     issue: str
     """`#30129`, or a name for one that is not reported."""
+    title: str
+    """The bug in a few words."""
     what: str
     """The bug in one sentence."""
     scenario: str
@@ -95,6 +97,7 @@ def _known_bug(bug: dict[str, Any], where: dict[str, Any]) -> KnownBug:
         raise ValueError(f"unknown keys {sorted(unknown)}")
     return KnownBug(
         issue=_text(bug["issue"]),
+        title=_text(bug["title"]),
         what=_text(bug["what"]),
         scenario=_text(where["scenario"]),
         configurations=_texts(where["configurations"]),

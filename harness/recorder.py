@@ -25,12 +25,12 @@ from harness.ledger import Ledger, Verdict, VerdictRow
 from harness.models.spec import Model
 from harness.options import rerun
 from harness.report.failure import failure_text
-from harness.report.terminal import summary
 from harness.report.wording import link, shown
 from harness.scenario import Scenario
 from harness.server.device import AUTO
 from harness.session import GENERATED, Session
 from harness.stage import ScenarioFailed
+from harness.summary import Summary
 
 _ROW = "llama_cache_harness_row"
 """Attribute of a test report, a JSON text: workers can hand over nothing but plain values."""
@@ -54,7 +54,8 @@ class Recorder:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._rows: list[VerdictRow] = []
+        self._summary = Summary(config)
+        config.pluginmanager.register(self._summary, "llama-cache-summary")
         self._lost: list[str] = []
         """Failed tests of which there is no verdict (a worker was killed, say), and why."""
         self._ledger: Ledger | None = None
@@ -110,7 +111,7 @@ class Recorder:
                 self._lost.append(f"{report.nodeid}: {why[-1]}")
             return
         row = VerdictRow.from_json(json.loads(data))
-        self._rows.append(row)
+        self._summary.add(report, row)
         if self._ledger is not None and self._ledger_error is None:
             try:
                 self._ledger.add(row)
@@ -118,11 +119,9 @@ class Recorder:
                 self._ledger_error = f"{self._ledger.path} is incomplete: {error.strerror}"
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """The table of all scenarios."""
-        if self._rows and not self._config.getoption("--no-summary"):
-            terminalreporter.section("llama-server KV-cache reuse")
-            for line in summary(self._rows):
-                terminalreporter.write_line(line)
+        """Write the first screen of the result."""
+        self._summary.titles = {bug.issue: bug.title for bug in self._bugs or ()}
+        self._summary.write(terminalreporter)
         if self._ledger_error:
             terminalreporter.write_line(f"ERROR: --llama-report: {self._ledger_error}", red=True)
 
@@ -151,9 +150,9 @@ class Recorder:
 
         An error after a step had failed (no cold run for the next one, say) has found something.
         """
-        errors = sum(row.verdict is Verdict.ERROR for row in self._rows)
-        found = any(row.verdict.reached or row.signature for row in self._rows)
-        return bool(self._rows) and not found and failed_tests == errors
+        errors = sum(row.verdict is Verdict.ERROR for row in self._summary.rows)
+        found = any(row.verdict.reached or row.signature for row in self._summary.rows)
+        return bool(self._summary.rows) and not found and failed_tests == errors
 
     def _judge(
         self,
@@ -191,8 +190,8 @@ class Recorder:
                 self._express(verdict, known, item, report, test)
             else:
                 verdict = Verdict.ERROR
-                message = getattr(trouble, "message", str(trouble))
-                reason = f"{type(trouble).__name__}: {message}".splitlines()[0]
+                name = "" if isinstance(trouble, HarnessError) else f"{type(trouble).__name__}: "
+                reason = f"{name}{getattr(trouble, 'message', trouble)}".splitlines()[0]
                 self._express_trouble(trouble, item, report, test)
         about = self._shown(verdict, known, case, signature)
         return VerdictRow(

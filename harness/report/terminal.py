@@ -34,13 +34,13 @@ def summary(rows: Sequence[VerdictRow]) -> list[str]:
     """The whole summary: the table, what was not tested and why, and the totals."""
     tested = [row for row in rows if row.verdict not in _NOT_SHOWN_AS_ROWS]
     lines = _table(tested) if tested else []
-    lines += _answers(tested)
+    lines += answers(tested)
     lines += _slot_files(tested)
     lines += bugs(tested)
     lines += _reasons(tested)
     not_tested = [row for row in rows if row.verdict in _NOT_SHOWN_AS_ROWS]
     lines += _not_tested(not_tested)
-    lines += _starts(not_tested)
+    lines += starts(not_tested)
     totals = Counter(row.verdict for row in rows)
     counts = (f"{totals[verdict]} {verdict}" for verdict in Verdict if totals[verdict])
     return [*lines, f"scenarios: {', '.join(counts)}"]
@@ -69,7 +69,7 @@ def _outcome(row: VerdictRow) -> tuple[str, ...]:
     return (row.scenario, reuse, row.verdict.value, issue, found)
 
 
-def _answers(rows: Sequence[VerdictRow]) -> list[str]:
+def answers(rows: Sequence[VerdictRow]) -> list[str]:
     """What answers were held to, by build and model, where the tolerance had to be measured."""
     measured: dict[tuple[str, bool], list[ColdRow]] = {}
     several = len({row.model for row in rows}) > 1
@@ -173,7 +173,7 @@ def _not_tested(rows: Iterable[VerdictRow]) -> list[str]:
     ]
 
 
-def _starts(rows: Iterable[VerdictRow]) -> list[str]:
+def starts(rows: Iterable[VerdictRow]) -> list[str]:
     """How to start a server for what was not tested on the one that was attached to."""
     wanted: dict[tuple[str, ...], list[str]] = {}
     for row in rows:

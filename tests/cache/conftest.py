@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
@@ -47,13 +47,15 @@ TOPOLOGIES = tuple(Topology(parallel, unified) for parallel in (1, 4) for unifie
 ROUTES = (Route.COMPLETION, Route.CHAT)
 
 
-def is_repeated(item: pytest.Item) -> bool:
-    """Whether a scenario is repeated for the model, the slots and the route of a test.
+def is_repeated(item: object) -> bool:
+    """Return whether a scenario is repeated for the model, the slots and the route of a test.
 
     The first generated model, and a real one, have all of them. What another one reuses does not
     depend on the route; one that remembers like an earlier one has nothing but its own states to
     show; where K and V are of other types, the first of a kind shows it.
     """
+    if not isinstance(item, pytest.Item):
+        return True
     found = models(item.config)
     if not found or "llama_scenario" not in getattr(item, "fixturenames", ()):
         return True
@@ -105,12 +107,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("route", _routes(metafunc.definition), ids=str)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leaves out what is not repeated, and models a scenario means nothing for."""
-    left_out = [item for item in items if not is_repeated(item)]
-    if left_out:
-        left_out[0].config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem() -> Generator[None, Any, Any]:
+    """Make no test of a configuration that a scenario is not repeated for."""
+    made = yield
+    return [item for item in made if is_repeated(item)] if isinstance(made, list) else made
 
 
 def _topologies(config: pytest.Config) -> list[Topology]:

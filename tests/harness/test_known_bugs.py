@@ -24,6 +24,7 @@ SUITE = Path(__file__).parents[1] / "cache"
 
 BUG = KnownBug(
     issue="#1",
+    title="wrong",
     what="Something is wrong.",
     scenario="test_lora.py::test_x",
     configurations=("np1-*", "np4-kvu-*"),
@@ -149,7 +150,13 @@ def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
         load(path)
 
 
-VALID = {"issue": "'#1'", "what": "'wrong'", "commits": "['7e4c0a9']", "builds": "'5..9'"}
+VALID = {
+    "issue": "'#1'",
+    "title": "'w'",
+    "what": "'wrong'",
+    "commits": "['7e4c0a9']",
+    "builds": "'5..9'",
+}
 VALID_WHERE = {
     "scenario": "'s'",
     "configurations": "['*']",
@@ -204,7 +211,7 @@ def test_no_file_at_all(tmp_path: Path) -> None:
 def test_number_ranges_are_read(tmp_path: Path) -> None:
     path = tmp_path / "bugs.toml"
     path.write_text(
-        "[[bug]]\nissue='#1'\nwhat='w'\ncommits=['abc']\nbuilds='5..9'\n"
+        "[[bug]]\nissue='#1'\ntitle='w'\nwhat='w'\ncommits=['abc']\nbuilds='5..9'\n"
         "[[bug.where]]\nscenario='s'\nconfigurations=['*']\nfails=['b: crash', 'a: hang']\n"
     )
     (bug,) = load(path)
