@@ -52,6 +52,15 @@ class OtherServerNeeded(NotTestable):
         self.command = command
 
 
+class Selectable(NotTestable):
+    """A scenario fits the server that was attached to, and several were selected: none was run."""
+
+    REASON = "the attached server fits: select one scenario with -k"
+
+    def __init__(self) -> None:
+        super().__init__(self.REASON)
+
+
 class Unsupported(NotTestable):
     """The build lacks a flag that a scenario needs."""
 

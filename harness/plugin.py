@@ -20,7 +20,13 @@ import pytest
 from harness import suite
 from harness.bench import Bench
 from harness.builds.build import Build
-from harness.errors import EXIT_NOT_OBTAINED, HarnessError, NotObtained, UsageProblem
+from harness.errors import (
+    EXIT_NOT_OBTAINED,
+    HarnessError,
+    NotObtained,
+    Selectable,
+    UsageProblem,
+)
 from harness.models.spec import Model
 from harness.options import add_options, check_options, options_given
 from harness.prompts import Route
@@ -64,6 +70,8 @@ _PROBLEM = pytest.StashKey[HarnessError | None]()
 _NO_BUILD = pytest.StashKey[bool]()
 """Whether the run ends because a build could not be had, or does not run here."""
 _STARTS = pytest.StashKey[StartFailures | None]()
+_SURVEY = pytest.StashKey[bool]()
+"""Whether the run only says what can be tested on the server that was attached to."""
 _NO_SERVER = "no-llama-server"
 _WORKER_INPUT = "llama_cache_harness"
 
@@ -80,6 +88,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_PROBLEM] = None
     config.stash[_NO_BUILD] = False
     config.stash[_STARTS] = None
+    config.stash[_SURVEY] = False
     config.pluginmanager.register(Recorder(config), "llama-cache-recorder")
 
 
@@ -194,6 +203,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in ours:
         if limited and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(seconds * _factor(item)))
+    config.stash[_SURVEY] = len(ours) > 1 and _is_attached(config) and not _selects(config)
     # First, so that the other workers of pytest-xdist are busy meanwhile.
     slow = {item for item in ours if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item not in slow)
@@ -281,6 +291,8 @@ def llama_scenario(
         **required: Unpack[ConfigFields],
     ) -> Scenario:
         server_config = llama_bench.config(adapters, **required)
+        if request.config.stash[_SURVEY]:
+            raise Selectable
         test.scenario = Scenario(
             bench=llama_bench,
             config=server_config,
@@ -298,6 +310,16 @@ def llama_scenario(
 def _asked_for(config: pytest.Config) -> bool:
     """Whether this run is about a server, rather than a bystander's."""
     return bool(config.getini("llama_harness")) or options_given(config)
+
+
+def _is_attached(config: pytest.Config) -> bool:
+    found = config.stash[_SESSION]
+    return found is not None and found.attached is not None
+
+
+def _selects(config: pytest.Config) -> bool:
+    """Return whether a person has selected scenarios, rather than all there are."""
+    return bool(config.option.keyword) or any("::" in word for word in config.args)
 
 
 def _uncaptured(config: pytest.Config) -> AbstractContextManager[None]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from harness.check import reasons_of
+from harness.errors import Selectable
 from harness.ledger import Reason, Verdict, VerdictRow
 from harness.models.synthetic.store import MODELS
 from harness.report.table import columns
@@ -52,7 +53,9 @@ def screen(
     yield from _without_verdict(rows, width)
     yield from _gone(rows, titles, width)
     yield from _known(rows, titles, width)
-    yield from _apart(Line(line) for line in columns(_files(rows)))
+    fitting = [row for row in rows if row.reason == Selectable.REASON]
+    yield from _apart(_fitting(fitting, width))
+    yield from _apart(Line(line) for line in columns(_files(rows)) if not fitting)
     yield from _apart(_untested(rows, width))
     # How far right answers may be apart is of interest where it decides whether they are judged.
     real = any(row.model not in MODELS for row in rows)
@@ -196,7 +199,7 @@ def _files(rows: Iterable[VerdictRow]) -> list[tuple[str, ...]]:
 def _untested(rows: Sequence[VerdictRow], width: int) -> Iterator[Line]:
     """Say why configurations were not tested, the most frequent reasons first."""
     untested = [row for row in rows if row.verdict in _UNTESTED]
-    said = {row.reason for row in rows if row.verdict is Verdict.ERROR}
+    said = {row.reason for row in rows if row.verdict is Verdict.ERROR} | {Selectable.REASON}
     reasons = [(why, n) for why, n in reasons_of(untested).items() if why not in said]
     for reason, count in reasons[:_REASONS]:
         yield from _wrapped(f"not tested: {count}: {reason}", Colour.PLAIN, width)
@@ -204,6 +207,21 @@ def _untested(rows: Sequence[VerdictRow], width: int) -> Iterator[Line]:
         yield Line(f"not tested: {len(reasons) - _REASONS} more reasons (-v)")
     for text in starts(untested):
         yield Line(text)  # a command line, to be copied as one
+
+
+def _fitting(rows: Sequence[VerdictRow], width: int) -> Iterator[Line]:
+    """Name the scenarios that fit the server that was attached to."""
+    if rows:
+        text = (
+            f"{len(rows)} fit this server, and nothing was sent to it: select one with -k. "
+            "The server tests one scenario each time it is started."
+        )
+        yield from _wrapped(text, Colour.PLAIN, width)
+    places: dict[str, list[str]] = {}
+    for row in rows:
+        places.setdefault(row.scenario, []).append(_place(row))
+    for scenario, its in places.items():
+        yield from _wrapped(f"{scenario}[{abbreviated(its)}]", Colour.PLAIN, width, indent=_INDENT)
 
 
 def _place(row: VerdictRow) -> str:
