@@ -109,11 +109,10 @@ class Session:
 
     def header(self) -> list[str]:
         """Lines for the head of a run."""
-        lines = [
-            f"llama-server {build.id}: {build.title}, {build.origin.path}, "
-            f"by {build.origin.said_by}, device: {self._device_title(build)}"
-            for build in self.builds
-        ]
+        lines = []
+        for build in self.builds:
+            where = f"by {build.origin.said_by}, device: {self._device_title(build)}"
+            lines += [f"llama-server {build.id}: {build.title}, {where}", f"  {build.origin.path}"]
         if self.attached is not None:
             lines.append(f"attached to: {self.attached.url}, process {self.attached.pid}")
         lines += _about(self.models)

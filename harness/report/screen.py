@@ -98,11 +98,13 @@ def _verdict(build: str, rows: Sequence[VerdictRow]) -> tuple[str, Colour]:
     nothing_new = "" if new or gone else ", nothing new"
     told = [
         f"{new} failed like nothing known" if new else "",
-        f"{gone} no longer show a known bug" if gone else "",
+        f"{gone} no longer show{_s(gone)} a known bug" if gone else "",
         f"{like} failed, all like {named}{nothing_new}" if like else "",
-        f"{known} fail as {named} do{nothing_new}" if known else "",
+        f"{known} fail{_s(known)} as {named} do{'es' if bugs == 1 else ''}{nothing_new}"
+        if known
+        else "",
         f"{errors} gave no verdict" if errors else "",
-        f"{holds} hold" if holds else "",
+        f"{holds} hold{_s(holds)}" if holds else "",
         f"{untested} not tested" if untested else "",
     ]
     parts = [part for part in told if part]
@@ -111,6 +113,11 @@ def _verdict(build: str, rows: Sequence[VerdictRow]) -> tuple[str, Colour]:
     bad = new or gone or like or errors
     colour = Colour.BAD if bad else Colour.GOOD if holds or known else Colour.KNOWN
     return f"{build}: {'; '.join(parts)}", colour
+
+
+def _s(count: int) -> str:
+    """Return the ending of a verb."""
+    return "s" if count == 1 else ""
 
 
 def _new(rows: Sequence[VerdictRow], width: int) -> Iterator[Line]:
@@ -200,9 +207,14 @@ def _untested(rows: Sequence[VerdictRow], width: int) -> Iterator[Line]:
     """Say why configurations were not tested, the most frequent reasons first."""
     untested = [row for row in rows if row.verdict in _UNTESTED]
     said = {row.reason for row in rows if row.verdict is Verdict.ERROR} | {Selectable.REASON}
-    reasons = [(why, n) for why, n in reasons_of(untested).items() if why not in said]
-    for reason, count in reasons[:_REASONS]:
-        yield from _wrapped(f"not tested: {count}: {reason}", Colour.PLAIN, width)
+    reasons = [
+        f"{verdict}: {count} configuration{'s' if count > 1 else ''}: {reason}"
+        for verdict in _UNTESTED
+        for reason, count in reasons_of(r for r in untested if r.verdict is verdict).items()
+        if reason not in said
+    ]
+    for reason in reasons[:_REASONS]:
+        yield from _wrapped(reason, Colour.PLAIN, width)
     if len(reasons) > _REASONS:
         yield Line(f"not tested: {len(reasons) - _REASONS} more reasons (-v)")
     for text in starts(untested):

@@ -22,6 +22,12 @@ def real_server(llama_build: Build) -> Path:
     return llama_build.origin.path
 
 
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what subprocesses print stay on one line; tests of narrow terminals say so."""
+    monkeypatch.setenv("COLUMNS", "400")
+
+
 @pytest.fixture
 def dead() -> Iterator[str]:
     """Where nobody listens: nor does anybody get the port meanwhile."""

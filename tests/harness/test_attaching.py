@@ -51,12 +51,12 @@ def url(started: Started) -> str:
 def test_one_scenario_is_tested_and_the_next_is_not(start_as: StartAs, tmp_path: Path) -> None:
     """On a server that has answered nothing yet; it lives on."""
     started, ledger = start_as("A"), tmp_path / "ledger.jsonl"
-    done = suite("-k", CONTROL, LLAMA, url(started), f"--llama-report={ledger}")
+    done = suite("-v", "-k", CONTROL, LLAMA, url(started), f"--llama-report={ledger}")
     assert done.returncode == 0, done.stdout
     assert re.search(r"test_one_setting_everywhere +0/401 \S+ \S+ +holds ", done.stdout)
     again = "the attached server has answered before: start it again (select one scenario with -k)"
     assert f"not tested: 1 configuration: {again}" in done.stdout
-    assert "scenarios: 1 holds, 1 not tested" in done.stdout
+    assert ": 1 holds; 1 not tested\n" in done.stdout
     assert started.identity.lives()
     run, *_ = rows(ledger)
     assert run["attached"]["url"] == started.url
@@ -65,6 +65,19 @@ def test_one_scenario_is_tested_and_the_next_is_not(start_as: StartAs, tmp_path:
     assert run["builds"][0]["said_by"] == "--llama-url"
     assert suite("-k", CONTROL, LLAMA, url(started)).returncode == 5
     assert started.identity.lives()
+
+
+def test_without_a_selection_it_is_said_what_can_be_tested(start_as: StartAs) -> None:
+    """Nothing is sent to the server, so that it can still be tested."""
+    started = start_as("A")
+    done = suite(LLAMA, url(started))
+    assert done.returncode == 5
+    assert re.search(r"^\d+ fit this server, and nothing was sent to it: select", done.stdout, re.M)
+    assert "test_one_setting_everywhere[llama-np1-kvu-" in done.stdout
+    assert "test_other_adapter_comes_back" not in done.stdout  # it needs two adapters
+    assert Client(started.url).slots()[0].used is False
+    one = suite("-k", f"{CONTROL}-completion", LLAMA, url(started))
+    assert one.returncode == 0, one.stdout
 
 
 def test_what_fails_fails(pytester: pytest.Pytester, start_as: StartAs) -> None:
@@ -113,7 +126,8 @@ def test_what_a_server_was_not_told_does_not_count(by_hand: ByHand, llama_bench:
     flags = "--cache-ram 256 --parallel 1 --kv-unified --slot-prompt-similarity 0.1"
     without = f"needs {flags}, the server was started without"
     adapters = "needs adapters A.gguf:0, the server was started with adapters A.gguf:1"
-    assert f"not tested: 1 configuration: {without}; {adapters}\n" in done.stdout
+    for reason in (without, adapters):
+        assert f"not tested: 1 configuration: {reason}\n" in done.stdout
     (line,) = re.findall(r"start it as: (.*)$", done.stdout, re.MULTILINE)
     assert line.endswith(" -t 2")
     assert "--threads 1 " not in line
@@ -161,7 +175,11 @@ def test_a_server_that_dies_meanwhile(pytester: pytest.Pytester, start_as: Start
     result = pytester.runpytest_subprocess(url(started))
     result.assert_outcomes(failed=1)
     ended = f"llama-server (process {started.pid}, which was attached to) has ended"
-    lines = [f"*: crash: {ended}", f"*why: the server ended: {ended}", "scenarios: 1 failed"]
+    lines = [
+        f"*: crash: {ended}",
+        f"*why: the server ended: {ended}",
+        "*: 1 failed like nothing known",
+    ]
     result.stdout.fnmatch_lines(lines)
 
 
