@@ -44,6 +44,8 @@ _CPU_FLAGS = {
 }
 """What llama-server says it was compiled for, and the flag of a CPU that has it."""
 _FAMILIES = {"AVX512": "AVX-512", "AMX": "AMX"}
+_RUNS_ANYWHERE = 10068
+"""The newest prebuilt wheel that needs no more than AVX2."""
 _SECONDS = 60.0
 
 
@@ -105,17 +107,18 @@ def _refusal(program: Program, log: ServerLog, title: str, number: int | None) -
     emulator = f" under {' '.join(program.launcher)}" if program.launcher else ""
     used = _compiled_for(log.since(0).text())
     has = set(_cpuinfo().get("flags", "").split())
-    # Under an emulator the flags are those of the wrong CPU: name what is not everywhere.
-    lacking = [name for name in used if _CPU_FLAGS[name] not in has]
-    beyond = [name for name in used if name.startswith(tuple(_FAMILIES))]
-    names = (beyond if emulator else lacking) or beyond
+    # Under an emulator the flags are those of another CPU: what fewest CPUs have is named.
+    lacking = [name for name in used if _CPU_FLAGS[name] not in has and not emulator]
+    rare = [name for name in used if name.startswith(tuple(_FAMILIES))]
+    names = lacking or rare or used
     families = "/".join(dict.fromkeys(_family(name) for name in names))
     owner = "the CPU there" if emulator else cpu_name()
-    uses = f"it uses {families}, which {owner} does not have" if families else "it ends with SIGILL"
+    uses = f"it uses {families}," if families else "it ends with SIGILL at an instruction"
     by = f": llama-harness get sdist:b{number}" if number else ""
+    instead = "" if number == _RUNS_ANYWHERE else f"take wheel:0.{_RUNS_ANYWHERE}.0, or "
     return DoesNotRun(
-        f"{title} does not run on this CPU{emulator}: {uses}",
-        hint=f"take wheel:0.10068.0, which needs no more than AVX2, or build it here{by}",
+        f"{title} does not run on this CPU{emulator}: {uses} which {owner} does not have",
+        hint=f"{instead}build it on this machine{by}",
     )
 
 
