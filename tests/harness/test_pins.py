@@ -90,9 +90,9 @@ def test_the_projects_own() -> None:
     assert refs["pr30275"] == "PR#30275@4e94dc5"
     assert refs["pr28992"] == "PR#28992"
     assert [ref for ref in refs.values() if ref.startswith("wheel:")] == [
-        "wheel:0.10068.0",
-        "wheel:0.10092.0",
-        "wheel:0.10434.0",
+        "b10068",
+        "b10092",
+        "b10434",
     ]
     (article,) = pins.of(pins.named(["article"])[0])
     assert article.model == "stories15m-moe"
