@@ -96,10 +96,11 @@ def _verdict(build: str, rows: Sequence[VerdictRow]) -> tuple[str, Colour]:
     bugs = len({row.issue for row in rows if row.issue and row.verdict is not Verdict.HOLDS})
     named = f"{bugs} known bug{'s' if bugs > 1 else ''}"
     nothing_new = "" if new or gone else ", nothing new"
+    like_what = f", all like {named}{nothing_new}" if nothing_new else f" like {named}"
     told = [
         f"{new} failed like nothing known" if new else "",
         f"{gone} no longer show{_s(gone)} a known bug" if gone else "",
-        f"{like} failed, all like {named}{nothing_new}" if like else "",
+        f"{like} failed{like_what}" if like else "",
         f"{known} fail{_s(known)} as {named} do{'es' if bugs == 1 else ''}{nothing_new}"
         if known
         else "",

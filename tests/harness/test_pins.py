@@ -89,11 +89,8 @@ def test_the_projects_own() -> None:
     assert refs["baseline"] == "1623d8c"
     assert refs["pr30275"] == "PR#30275@4e94dc5"
     assert refs["pr28992"] == "PR#28992"
-    assert [ref for ref in refs.values() if ref.startswith("wheel:")] == [
-        "b10068",
-        "b10092",
-        "b10434",
-    ]
+    # By number, not by wheel: what a wheel was not compiled for is taken from elsewhere.
+    assert [ref for ref in refs.values() if ref.startswith("b")] == ["b10068", "b10092", "b10434"]
     (article,) = pins.of(pins.named(["article"])[0])
     assert article.model == "stories15m-moe"
     assert article.steps == {"glass + tail": Numbers(cache_n=0, prompt_n=183)}
