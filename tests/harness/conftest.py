@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,20 @@ from harness.builds.build import Build
 from harness.server.guard import Guard
 from tests.harness.builds.fake_upstream import FakeUpstream
 from tests.harness.by_hand import ByHand
+
+_NEEDED = {"xdist": "pytest-xdist", "hatchling": "hatchling"}
+"""What tests of the harness import or run beside what the suite needs, and its package."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Say in one line that the extra `dev` is not installed."""
+    here = Path(__file__).parent
+    missing = [package for name, package in _NEEDED.items() if find_spec(name) is None]
+    if missing and any(here in item.path.parents for item in items):
+        raise pytest.UsageError(
+            f"the tests of the harness need {' and '.join(missing)}: "
+            "pip install -e '.[prebuilt,dev]' (the suite alone is tests/cache)"
+        )
 
 
 @pytest.fixture(scope="session")

@@ -69,12 +69,30 @@ def test_then_the_wheel(tmp_path: Path) -> None:
     assert locate([], {"PATH": str(tmp_path)}) == (WHEEL,)
 
 
-def test_else_one_line_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("machine", "said", "way"),
+    [
+        (("Linux", "x86_64"), "no llama-server was found", "prebuilt"),
+        (("Darwin", "arm64"), "there is no prebuilt one for Darwin arm64", "--llama-ref=b"),
+        (("Linux", "aarch64"), "there is no prebuilt one for Linux aarch64", "--llama-ref=b"),
+    ],
+)
+def test_else_two_lines_say_what_to_do(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    machine: tuple[str, str],
+    said: str,
+    way: str,
+) -> None:
     monkeypatch.setattr(module, "_wheel", lambda: None)
-    with pytest.raises(UsageProblem, match="no llama-server was found") as problem:
+    monkeypatch.setattr("platform.system", lambda: machine[0])
+    monkeypatch.setattr("platform.machine", lambda: machine[1])
+    with pytest.raises(UsageProblem) as problem:
         locate([], {"PATH": str(tmp_path)})
-    for way in ("--llama-bin", "LLAMA_SERVER_BIN_PATH", "PATH", "prebuilt"):
-        assert way in str(problem.value)
+    first, second = str(problem.value).splitlines()
+    assert said in first
+    for one in ("--llama-bin", "LLAMA_SERVER_BIN_PATH", "PATH", way):
+        assert one in second
 
 
 def test_the_wheels_version_says_the_build_number(
