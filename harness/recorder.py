@@ -36,6 +36,10 @@ _ROW = "llama_cache_harness_row"
 """Attribute of a test report, a JSON text: workers can hand over nothing but plain values."""
 
 
+_OURS = (HarnessError, ScenarioFailed)
+"""What a scenario raises: told in our own words, without a traceback."""
+
+
 @dataclass(slots=True)
 class ScenarioTest:
     """What the recorder needs to know of a running test that uses a scenario."""
@@ -89,8 +93,19 @@ class Recorder:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """The verdict on a scenario, once its test function has run."""
-        report = yield
         test = item.stash.get(SCENARIO_TEST, None)
+        excinfo = call.excinfo
+        ours = test is not None and excinfo is not None and isinstance(excinfo.value, _OURS)
+        if ours:
+            # pytest would read and parse every source file of a traceback that is not shown.
+            call.excinfo = None
+        try:
+            report = yield
+        finally:
+            call.excinfo = excinfo
+        if ours and excinfo is not None:
+            report.outcome = "failed"
+            report.longrepr = _plain(item, str(excinfo.value))
         if test is not None and (
             report.when == "call" or (report.when == "setup" and report.failed)
         ):
