@@ -569,10 +569,12 @@ def test_no_server_that_starts_is_no_verdict() -> None:
     assert ": nothing was found out; 1 gave no verdict\n" in done.stdout
 
 
-def test_help_and_readme_list_the_same_options() -> None:
+def test_help_and_the_docs_list_the_same_options() -> None:
     done = suite("--help")
     assert done.returncode == 0
     told = set(re.findall(r"(--(?:llama-|known-)[a-z-]+)=", done.stdout))
-    readme = set(re.findall(r"`(--(?:llama-|known-)[a-z-]+)=", (ROOT / "README.md").read_text()))
-    assert told == readme
+    listed = set(
+        re.findall(r"`(--(?:llama-|known-)[a-z-]+)=", (ROOT / "docs/options.md").read_text())
+    )
+    assert told == listed
     assert len(told) == 15
