@@ -51,6 +51,7 @@ def accepting(run: Run, issues: Collection[str]) -> Run:
     return replace(run, verdicts=tuple(rows))
 
 
+_AT_START = ("ServerExited: ", "ServerEnded: ")
 _CLASH = re.compile(r"needs (?P<needs>.+), (?:args|--llama-arg) gives (?P<given>.+)")
 
 
@@ -70,6 +71,8 @@ class Trouble:
     """Configurations that reached no verdict for the same error."""
 
     reason: str
+    at_start: bool
+    """Whether servers ended before they answered; these are told apart by model alone."""
     rows: tuple[VerdictRow, ...]
     models: tuple[str, ...]
     """Models of which every configuration that was tried had this error."""
@@ -154,18 +157,25 @@ class Check:
     def troubles(self) -> tuple[Trouble, ...]:
         """The errors, each with all configurations that had it."""
         tried = [row for row in self.rows if status_of(row) is not Status.NOT_TESTED]
-        found: dict[str, list[VerdictRow]] = {}
+        found: dict[tuple[bool, str], list[VerdictRow]] = {}
         for row in tried:
             if status_of(row) is Status.ERROR:
-                found.setdefault(row.reason or "error", []).append(row)
+                start = not row.requests and (row.reason or "").startswith(_AT_START)
+                found.setdefault((start, row.model if start else row.reason or ""), []).append(row)
         whole = Counter(row.model for row in tried)
         return tuple(
             Trouble(
-                reason,
-                tuple(rows),
-                tuple(m for m, n in Counter(row.model for row in rows).items() if n == whole[m]),
+                # What is read of a log that breaks off may be more or less of it.
+                reason=max((row.reason or "error" for row in rows), key=len),
+                at_start=start,
+                rows=tuple(rows),
+                models=tuple(
+                    model
+                    for model, count in Counter(row.model for row in rows).items()
+                    if count == whole[model]
+                ),
             )
-            for reason, rows in found.items()
+            for (start, _), rows in found.items()
         )
 
     @property

@@ -121,7 +121,10 @@ def _models(fields: Mapping[str, Any]) -> list[str]:
     """Return the names of the models that the fields of a config file mean."""
     name = fields.get("model", GENERATED)
     if name == GENERATED:
-        return list(chosen(fields.get("memory", DEFAULT)))
+        try:
+            return list(chosen(fields.get("memory", DEFAULT)))
+        except UsageProblem as problem:
+            raise UsageProblem(in_keys(problem.message), hint=problem.hint) from None
     return [name if name in PUBLISHED else Path(name).name]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from harness.check import Check, Outcome, Status, reasons_of, status_of
 from harness.ledger import Reason, Run, VerdictRow
 from harness.models.synthetic.store import MODELS
-from harness.report.format import Block, Part, Table
+from harness.report.format import Block, Line, Part, Table
 from harness.report.terminal import abbreviated, bugs
 from harness.report.wording import item_name, ref_without_path, shown, titled, without_paths
 
@@ -65,9 +65,10 @@ def parts(run: Run, found: Check, asked: Asked) -> Iterator[Part]:
     yield from bugs(found.rows)
     yield from _notes(found)
     yield from _not_tested(run, found, asked)
+    yield from _to_leave_out(run, found, asked)
     yield from _to_accept(found, asked)
     yield from _totals(found)
-    yield verdict(run, found, asked)
+    yield Line(verdict(run, found, asked))
 
 
 def page(run: Run, found: Check, asked: Asked) -> Iterator[Part]:
@@ -76,7 +77,7 @@ def page(run: Run, found: Check, asked: Asked) -> Iterator[Part]:
     def clean(part: Part) -> Part:
         if isinstance(part, str):
             return without_paths(part)
-        if isinstance(part, Block):
+        if not isinstance(part, Table):
             return part
         rows = [[without_paths(cell) for cell in row] for row in part.rows]
         return Table(part.head, rows)
@@ -95,6 +96,7 @@ def page(run: Run, found: Check, asked: Asked) -> Iterator[Part]:
     yield from bugs(found.rows)
     yield from map(clean, _notes(found))
     yield from map(clean, _not_tested(run, found, asked))
+    yield from map(clean, _to_leave_out(run, found, asked))
     yield from map(clean, _to_accept(found, asked))
 
 
@@ -134,10 +136,9 @@ def facts(run: Run, found: Check, asked: Asked) -> dict[str, Any]:
 def verdict(run: Run, found: Check, asked: Asked) -> str:
     """Return the answer in one line."""
     name = str(run.facts["builds"][0]["id"])
-    flags = "these flags" if run.facts["server_args"] else "the default flags"
+    flags = "these flags" if run.facts["server_args"] else "default flags"
     options = [option.split()[0] for option in asked.left_out]
-    goes = "goes" if len(options) == 1 else "go"
-    part = f", as far as {' and '.join(options)} {goes}" if options else ""
+    part = f" ({' and '.join(options)} only)" if options else ""
     holds, accepted = found.scenarios(Status.HOLDS), found.scenarios(Status.ACCEPTED)
     good = [f"{_count(holds)} {'holds' if holds == 1 else 'hold'}"] if holds or not accepted else []
     if accepted:
@@ -232,6 +233,7 @@ def _troubles(found: Check) -> Iterator[tuple[str, ...]]:
         wheres = ("-".join(filter(None, [r.model, r.configuration])) for r in trouble.rows)
         whole = {row.model for row in trouble.rows} == {*trouble.models}
         where = f"all of {', '.join(trouble.models)}" if whole else abbreviated({*wheres})
+        where += ": the server does not start" if trouble.at_start else ""
         names = "all" if whole else ", ".join(trouble.scenarios)
         yield f"{where} ({_configurations(len(trouble.rows))})", names, trouble.reason
 
@@ -257,6 +259,17 @@ def _not_tested(run: Run, found: Check, asked: Asked) -> Iterator[str]:
         yield f"not tested: {_configurations(number)}: {reason}"
     yield from (f"not tested: {text}" for text in _not_asked(run, asked))
     yield f"never tested: {_NEVER}"
+
+
+def _to_leave_out(run: Run, found: Check, asked: Asked) -> Iterator[Part]:
+    """Yield what to write into the config file to leave out models that do not start."""
+    models = [model["name"] for model in run.facts["models"] if model["name"] in MODELS]
+    dead = {m for trouble in found.troubles if trouble.at_start for m in trouble.models}
+    rest = [name for name in models if name not in dead]
+    if dead and rest:
+        file = asked.config or "a file for --config"
+        yield f"to leave out {', '.join(sorted(dead))}, write into {file}:"
+        yield Block([f'memory = "{",".join(rest)}"'], "toml")
 
 
 def _acceptable(found: Check, asked: Asked) -> tuple[str, ...]:

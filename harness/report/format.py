@@ -38,6 +38,10 @@ class Block:
     """In Markdown the lines are hidden behind this, where it is given."""
 
 
+class Line(str):
+    """A line of text that is never folded, since programs read it as a line."""
+
+
 Part = str | Table | Block
 """A line of text, a table, or lines to be copied."""
 
@@ -46,7 +50,9 @@ def terminal(parts: Iterable[Part], width: int | None = None) -> Iterator[str]:
     """Yield plain text, in lines of that width unless it is None."""
 
     def line(text: str) -> list[str]:
-        return columns([[text]]) if width is None else wrapped(text, width)
+        if width is None or isinstance(text, Line):
+            return columns([[text]])
+        return wrapped(text, width)
 
     def table(rows: Sequence[Sequence[str]]) -> list[str]:
         return columns(rows) if width is None else folded(rows, width)

@@ -77,6 +77,22 @@ def test_an_error_hides_no_verdict_and_is_one_line() -> None:
     assert text[-1] == "cannot say: 2 scenarios hold, but 2 errors with mamba2"
 
 
+def test_a_model_that_does_not_start_is_one_line_with_a_way_out() -> None:
+    """Whatever else was read of the log."""
+    reasons = ("ServerExited: killed", "ServerExited: killed: no context", "ServerExited: killed")
+    dead = [
+        replace(ERROR, model="mamba2", scenario=f"test_{number}", reason=reason)
+        for number, reason in enumerate(reasons)
+    ]
+    models = [MODEL, {**MODEL, "name": "mamba2"}]
+    text = lines(HOLDS, *dead, models=models)
+    (row,) = [line for line in text if "ServerExited" in line]
+    where = "all of mamba2: the server does not start (3 configurations)"
+    assert cells(row) == [where, "all", "ServerExited: killed: no context"]
+    assert 'memory = "llama"' in text
+    assert text[-1] == "cannot say: 1 scenario holds, but 3 errors with mamba2"
+
+
 def test_an_error_of_some_configurations_names_them() -> None:
     other = replace(HOLDS, scenario="test_x.py::test_a")
     (row,) = [line for line in lines(ERROR, other) if "it ended" in line]
@@ -141,7 +157,7 @@ def test_the_last_line_is_the_answer(rows: list[VerdictRow], answer: str) -> Non
 def test_the_answer_says_what_it_is_about() -> None:
     asked = replace(ASKED, left_out=("-k 'x'",))
     line = lines(HOLDS, asked=asked, server_args=[])[-1]
-    assert line == "b1 may be deployed with the default flags, as far as -k goes: 1 scenario holds"
+    assert line == "b1 may be deployed with default flags (-k only): 1 scenario holds"
     assert "not tested: what -k 'x' leaves out" in lines(HOLDS, asked=asked)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from harness.report.format import Block, Part, Table, in_json, in_markdown, terminal
+from harness.report.format import Block, Line, Part, Table, in_json, in_markdown, terminal
 
 PARTS: list[Part] = ["one | two", Table(("a", "b"), [("1", "x*")]), Table(("none",), []), "end"]
 
@@ -39,3 +39,7 @@ def test_what_is_to_be_copied_is_not_folded() -> None:
         "</details>",
     ]
     assert [*in_markdown(parts)] == ["- one two", "", *block, "", "- end"]
+
+
+def test_a_line_that_programs_read_is_not_folded() -> None:
+    assert [*terminal([Line("one two")], 5)] == ["one two"]
