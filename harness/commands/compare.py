@@ -93,6 +93,7 @@ def _runs(arguments: argparse.Namespace) -> Iterator[Run]:
     if there:
         refused = {**choosing, "--report": arguments.report}
         ledgers.refuse_options(refused | (running if len(there) == len(paths) else {}), there)
+        ledgers.refuse_twice(there)
     for ref, path in zip(refs, paths, strict=True):
         if path is None:
             parse(ref)  # both, before one is built for minutes

@@ -42,7 +42,9 @@ def ledger_path(argument: str) -> Path | None:
             line = file.readline(_FIRST_LINE)
     except OSError as error:
         if path.suffix in _SUFFIXES:
-            raise UsageProblem(f"{argument} cannot be read: {error.strerror}") from None
+            raise UsageProblem(
+                f"{argument} cannot be read: {error.strerror}", hint="look at its permissions"
+            ) from None
         return None
     except ValueError:  # a NUL in the name
         return None
@@ -72,7 +74,9 @@ def finished(path: Path) -> Run:
     builds = run.facts.get("builds")
     needed = ("models", "server_args", "device")
     if not isinstance(builds, list) or not builds or any(key not in run.facts for key in needed):
-        raise UsageProblem(f"{path} is damaged: its first row lacks what a run says")
+        raise UsageProblem(
+            f"{path} is damaged: its first row lacks what a run says", hint="run the suite again"
+        )
     if len(builds) > 1:
         ids = ", ".join(str(build.get("id")) for build in builds)
         raise UsageProblem(
@@ -86,10 +90,19 @@ def finished(path: Path) -> Run:
 def refuse_options(options: Mapping[str, object], ledgers: Sequence[Path]) -> None:
     """Raise `UsageProblem` for options of a run, where ledgers are given instead of builds."""
     if given := [option for option, value in options.items() if value is not None]:
+        names = " and ".join(dict.fromkeys(map(str, ledgers)))
         raise UsageProblem(
-            f"{', '.join(given)} can only be given with builds: "
-            f"{', '.join(map(str, ledgers))} is of a run that is over",
-            hint="leave it out, or name the build",
+            f"{', '.join(given)} can only be given with builds, and {names} "
+            f"{'is a ledger' if len(ledgers) == 1 else 'are ledgers'}",
+            hint="leave it out, or name the build to run the suite on it",
+        )
+
+
+def refuse_twice(ledgers: Sequence[Path]) -> None:
+    """Raise `UsageProblem` where one ledger is to be compared with itself."""
+    if len(ledgers) > 1 and ledgers[0].samefile(ledgers[1]):
+        raise UsageProblem(
+            f"{ledgers[0]} was given twice: nothing can differ", hint="name two ledgers"
         )
 
 
@@ -124,7 +137,7 @@ def _models(fields: Mapping[str, Any]) -> list[str]:
         try:
             return list(chosen(fields.get("memory", DEFAULT)))
         except UsageProblem as problem:
-            raise UsageProblem(in_keys(problem.message), hint=problem.hint) from None
+            raise UsageProblem(in_keys(problem.message), hint=in_keys(problem.hint)) from None
     return [name if name in PUBLISHED else Path(name).name]
 
 
@@ -144,6 +157,8 @@ def ref_of(run: Run) -> str:
 def check_writable(path: Path, *, directory: bool = False) -> None:
     """Raise `UsageProblem` where a ledger cannot be written, before a build is run for minutes."""
     try:
+        if directory and path.exists() and not path.is_dir():
+            raise UsageProblem(f"--report {path} is no directory", hint="compare keeps two ledgers")
         if directory:
             path.mkdir(parents=True, exist_ok=True)
         elif path.is_dir():
@@ -152,6 +167,10 @@ def check_writable(path: Path, *, directory: bool = False) -> None:
         if not where.is_dir():
             raise UsageProblem(f"--report {path}: {where} is no directory", hint="make it first")
         if not os.access(where, os.W_OK):
-            raise UsageProblem(f"--report {path}: {where} cannot be written to")
+            raise UsageProblem(
+                f"--report {path}: {where} cannot be written to", hint="name another"
+            )
     except OSError as error:
-        raise UsageProblem(f"--report {path} cannot be written: {error.strerror}") from None
+        raise UsageProblem(
+            f"--report {path} cannot be written: {error.strerror}", hint="name another place"
+        ) from None

@@ -23,9 +23,10 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
-    monkeypatch.setattr(progress, "time", clock)
-    return clock
+    stopped = SimpleNamespace(now=0.0)
+    stopped.monotonic = lambda: stopped.now
+    monkeypatch.setattr(progress, "time", stopped)
+    return stopped
 
 
 def test_a_line_a_minute_where_nobody_watches(

@@ -164,7 +164,7 @@ def test_what_cannot_be_done_is_one_line(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["run.jsonl", "-k", "x"], "-k can only be given with builds: "),
+        (["run.jsonl", "-k", "x"], "-k can only be given with builds"),
         (["run.jsonl", "-n", "2", "--flavour=cpu"], "--flavour, -n can only be given with builds"),
         (["run.jsonl", "--report=x"], "--report can only be given with builds"),
         (["two.jsonl"], "two.jsonl holds 2 builds (b1, b2) (write a ledger for each)"),

@@ -75,10 +75,12 @@ def test_ledgers_in_place_of_builds(
     assert (out, err) == (first, "")
     assert run(head, base, "--format=markdown") == 0
     assert str(tmp_path) not in capfd.readouterr().out
+    assert run(base, base) == EXIT_USAGE
+    assert "was given twice" in capfd.readouterr().err
     assert run(base, front, "-k", "x") == EXIT_USAGE
-    assert "-k can only be given with builds: " in capfd.readouterr().err
+    assert "-k can only be given with builds, and " in capfd.readouterr().err
     assert run(base, head, "-n", "2", "--memory=llama") == EXIT_USAGE
-    assert "--memory, -n can only be given with builds: " in capfd.readouterr().err
+    assert "--memory, -n can only be given with builds, and " in capfd.readouterr().err
 
 
 def test_nothing_to_compare(real_server: Path, capfd: pytest.CaptureFixture[str]) -> None:
