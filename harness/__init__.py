@@ -1,8 +1,15 @@
 """Regression harness for KV-cache reuse in llama.cpp's llama-server."""
 
-from importlib.metadata import PackageNotFoundError, version
+__version__: str
 
-try:
-    __version__ = version("llama-cache-harness")
-except PackageNotFoundError:  # a clone on sys.path that was never installed
-    __version__ = "0+unknown"
+
+def __getattr__(name: str) -> str:
+    """Look the version up when it is asked for: `importlib.metadata` is slow to import."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("llama-cache-harness")
+    except PackageNotFoundError:  # a clone on sys.path that was never installed
+        return "0+unknown"

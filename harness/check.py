@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -11,18 +12,18 @@ from harness.ledger import Run, Verdict, VerdictRow
 
 
 class Status(StrEnum):
-    """What came of a scenario, the worst first."""
+    """The outcome of a scenario, the worst first."""
 
     FAILS = "FAILS"
-    """In some configuration."""
-    ERROR = "ERROR"
-    """No verdict in some configuration, since the server or the harness had other trouble."""
+    """The scenario fails in some configuration."""
     ACCEPTED = "ACCEPTED"
-    """In some configuration, just as a known bug does that is accepted."""
+    """The scenario fails in some configuration, as a known bug does that is accepted."""
     HOLDS = "HOLDS"
-    """Wherever it was tested."""
+    """The scenario holds wherever it reached a verdict."""
+    ERROR = "ERROR"
+    """The scenario reached no verdict, since the server or the harness had other trouble."""
     NOT_TESTED = "NOT TESTED"
-    """Nowhere tested."""
+    """The scenario needs other flags, in all configurations."""
 
 
 def status_of(row: VerdictRow) -> Status:
@@ -37,14 +38,49 @@ def status_of(row: VerdictRow) -> Status:
 
 
 def accepting(run: Run, issues: Collection[str]) -> Run:
-    """The same run, where what looks like one of these issues is a known bug."""
+    """Return the same run, where a failure is a known bug if its issue is accepted, else none.
+
+    What the run itself took for a known bug has no say: pytest expects those of its own wheel.
+    """
+    failures = (Verdict.FAILED, Verdict.KNOWN_BUG)
+    kinds = {True: Verdict.KNOWN_BUG, False: Verdict.FAILED}
     rows = (
-        replace(row, verdict=Verdict.KNOWN_BUG)
-        if row.verdict is Verdict.FAILED and row.issue in issues
-        else row
+        replace(row, verdict=kinds[row.issue in issues]) if row.verdict in failures else row
         for row in run.verdicts
     )
     return replace(run, verdicts=tuple(rows))
+
+
+_AT_START = ("ServerExited: ", "ServerEnded: ")
+_CLASH = re.compile(r"needs (?P<needs>.+), (?:args|--llama-arg) gives (?P<given>.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """The configurations that one flag of the user's leaves out."""
+
+    flag: str
+    """The flag as given, with its value."""
+    needs: str
+    """What these configurations need instead."""
+    configurations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Configurations that reached no verdict for the same error."""
+
+    reason: str
+    at_start: bool
+    """Whether servers ended before they answered; these are told apart by model alone."""
+    rows: tuple[VerdictRow, ...]
+    models: tuple[str, ...]
+    """Models of which every configuration that was tried had this error."""
+
+    @property
+    def scenarios(self) -> tuple[str, ...]:
+        """The scenarios it concerns."""
+        return tuple(dict.fromkeys(row.scenario for row in self.rows))
 
 
 def reasons_of(rows: Iterable[VerdictRow]) -> Mapping[str, int]:
@@ -69,7 +105,7 @@ class Outcome:
 
     @property
     def status(self) -> Status:
-        """The worst of its configurations."""
+        """The worst verdict among its configurations; an error hides none."""
         return next(status for status in Status if self.those(status))
 
 
@@ -86,6 +122,77 @@ class Check:
     def configurations(self, status: Status) -> int:
         """In how many configurations of all scenarios it came out like that."""
         return sum(len(outcome.those(status)) for outcome in self.outcomes)
+
+    @property
+    def rows(self) -> tuple[VerdictRow, ...]:
+        """All configurations of all scenarios."""
+        return tuple(row for outcome in self.outcomes for row in outcome.rows)
+
+    @property
+    def may_deploy(self) -> bool | None:
+        """Whether all that was tested holds or is accepted; None where that cannot be said.
+
+        An error never passes: nobody knows what the server does there.
+        """
+        if self.configurations(Status.FAILS):
+            return False
+        good = self.configurations(Status.HOLDS) + self.configurations(Status.ACCEPTED)
+        return True if good and not self.configurations(Status.ERROR) else None
+
+    @property
+    def known_bugs(self) -> tuple[str, ...]:
+        """The issues that failures look like which are not accepted."""
+        failing = (row for row in self.rows if status_of(row) is Status.FAILS)
+        return tuple(sorted({row.issue for row in failing if row.issue}))
+
+    @property
+    def unknown_failures(self) -> int:
+        """How many scenarios fail in some configuration as no known bug does."""
+        return sum(
+            any(row.issue is None for row in outcome.those(Status.FAILS))
+            for outcome in self.outcomes
+        )
+
+    @property
+    def troubles(self) -> tuple[Trouble, ...]:
+        """The errors, each with all configurations that had it."""
+        tried = [row for row in self.rows if status_of(row) is not Status.NOT_TESTED]
+        found: dict[tuple[bool, str], list[VerdictRow]] = {}
+        for row in tried:
+            if status_of(row) is Status.ERROR:
+                start = not row.requests and (row.reason or "").startswith(_AT_START)
+                found.setdefault((start, row.model if start else row.reason or ""), []).append(row)
+        whole = Counter(row.model for row in tried)
+        return tuple(
+            Trouble(
+                # What is read of a log that breaks off may be more or less of it.
+                reason=max((row.reason or "error" for row in rows), key=len),
+                at_start=start,
+                rows=tuple(rows),
+                models=tuple(
+                    model
+                    for model, count in Counter(row.model for row in rows).items()
+                    if count == whole[model]
+                ),
+            )
+            for (start, _), rows in found.items()
+        )
+
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """What each flag of the user's leaves out, the most first."""
+        found = Counter(
+            (match["given"], match["needs"])
+            for reason, count in self.not_tested.items()
+            if (match := _CLASH.fullmatch(reason))
+            for _ in range(count)
+        )
+        return tuple(LeftOut(*key, count) for key, count in found.most_common())
+
+    @property
+    def not_testable(self) -> Mapping[str, int]:
+        """Why configurations were not tested for other reasons than a flag, and how many."""
+        return {r: n for r, n in self.not_tested.items() if not _CLASH.fullmatch(r)}
 
     @property
     def not_tested(self) -> Mapping[str, int]:

@@ -1,26 +1,20 @@
-"""The `llama-harness` command: argparse, and the one place that turns errors into exit codes."""
+"""The `llama-harness` command: its table of commands, its parser and its exit codes.
+
+Only the module of the command that was named is imported.
+"""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
-import itertools
-import json
 import os
-import re
-import shlex
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
 
-from harness import __version__
-from harness.builds.base import Flavour
-from harness.builds.build import examine
-from harness.builds.ladder import ready
-from harness.builds.obtain import obtain, origin
-from harness.builds.origin import locate
-from harness.commands import builds, check, compare, pins, suite
+import harness
 from harness.commands.output import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -30,30 +24,54 @@ from harness.commands.output import (
     printed,
 )
 from harness.errors import HarnessError, NotObtained, NoVerdict, UsageProblem
-from harness.ledger import read
-from harness.models.random_lora import make_random_lora
-from harness.models.synthetic.store import ENCODERS, MODELS, files_of
-from harness.report.ledger import Only, rows, sums
-from harness.report.memory import page
-from harness.server.config import check_adapter_path
 
-_SERVED_BY = {"embedding": ("--embeddings",), "rerank": ("--reranking",)}
-"""What a server needs to be told besides."""
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Name the module of a command and describe the command in one line."""
+
+    module: str
+    """Below `harness.commands`; its function `add` declares the arguments."""
+    help: str
+
+
+COMMANDS: Mapping[str, Command] = {
+    "check": Command("check", "say whether a build may be deployed with your flags and model"),
+    "compare": Command("compare", "run the suite on two builds and print what changed"),
+    "get": Command("get", "obtain a build and print the path of its llama-server"),
+    "builds": Command("builds", "list the builds that are kept, or remove some"),
+    "pins": Command("pins", "list the builds this project tracks, or check them"),
+    "probe": Command("probe", "print what a llama-server binary is, as JSON"),
+    "suite": Command("suite", "print where the suite is, as an argument for pytest"),
+    "ledger": Command("ledger", "print what each request of a run reused, and why no more"),
+    "by-memory": Command("by_memory", "print what each kind of memory reused, as Markdown"),
+    "model": Command("model", "print a generated model as arguments for llama-server"),
+    "make-lora": Command("make_lora", "write a random LoRA adapter for a model"),
+}
+"""All commands, in the order of the help."""
+
+_EPILOG = """\
+llama-harness COMMAND --help lists what a command takes. Without a command this help
+is printed, with exit code 4: a script that lost its command does not pass.
+"""
 _CODES = {UsageProblem: EXIT_USAGE, NotObtained: EXIT_NOT_OBTAINED, NoVerdict: EXIT_NO_VERDICT}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; its exit code."""
-    arguments = parser().parse_args(argv)
+    """Run one command and return its exit code."""
+    words = sys.argv[1:] if argv is None else list(argv)
     if sys.stderr is None:  # closed by whoever started us
-        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  # to the end of the process
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115  # to the end of the process
     if isinstance(sys.stdout, io.TextIOWrapper):  # a step may have any name
         sys.stdout.reconfigure(errors="backslashreplace")
-    return exit_code("llama-harness", lambda: arguments.run(arguments))
+    return exit_code("llama-harness", lambda: _run(words))
 
 
 def exit_code(program: str, command: Callable[[], int]) -> int:
-    """What a command returns; where it raises one of our errors, that is said in one line."""
+    """Return what a command returns; print one of our errors in one line instead of raising it."""
     try:
         return command()
     except HarnessError as error:
@@ -65,132 +83,68 @@ def exit_code(program: str, command: Callable[[], int]) -> int:
         return EXIT_INTERRUPTED
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
+class Parser(argparse.ArgumentParser):
+    """Report a usage error in one line, with the exit code of all usage errors."""
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        """Print the help on stdout; raise `UsageProblem` where that is closed or full."""
+        printed(self.format_help().splitlines())
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and where the options are listed, and leave."""
+        self.exit(EXIT_USAGE, f"{self.prog}: {message} ({self.prog} --help lists what it takes)\n")
+
+
+def parser(command: str | None = None) -> Parser:
+    """Return the command line, with one command alone."""
     top = Parser(
         prog="llama-harness",
-        description="The regression suite on a build or two, and helpers around it; pytest runs it "
-        "with all its options.",
+        usage="%(prog)s [--help] [--version] COMMAND ...",
+        description="Test KV-cache reuse of llama-server builds. For the suite with all its "
+        "options: pytest $(llama-harness suite) --help",
+        epilog=f"{_listed()}\n\n{_EPILOG}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    top.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    commands = top.add_subparsers(required=True, metavar="COMMAND")
-
-    probe = commands.add_parser("probe", help="say what a llama-server binary is, as JSON")
-    probe.add_argument(
-        "binary", nargs="*", metavar="REF", help="default: the one the suite would use"
-    )
-    probe.set_defaults(run=_probe)
-
-    model = commands.add_parser(
-        "model", help="print where a generated model is, as llama-server arguments"
-    )
-    model.add_argument(
-        "name",
-        nargs="?",
-        default="llama",
-        choices=(*MODELS, *ENCODERS),
-        metavar="NAME",
-        help=f"{', '.join((*MODELS, *ENCODERS))} (default: %(default)s)",
-    )
-    model.add_argument("--dir", type=Path, help="write it below this directory, not the cache")
-    model.set_defaults(run=_model)
-
-    table = commands.add_parser(
-        "by-memory", help="print what each memory kind reused, from ledgers, as Markdown"
-    )
-    table.add_argument(
-        "ledger", nargs="+", type=Path, metavar="LEDGER", help="what --llama-report wrote"
-    )
-    table.set_defaults(run=_by_memory)
-
-    ledger = commands.add_parser(
-        "ledger",
-        help="print what was reused in each request and why no more, and the sums",
-        description="Prints a ledger: each step of each scenario, then sums by conversation, "
-        "purpose, adapters, slot choice and reason.",
-    )
-    ledger.add_argument("file", type=Path, metavar="FILE", help="what --llama-report wrote")
-    part = ledger.add_mutually_exclusive_group()
-    part.add_argument(
-        "--failed",
-        action="store_const",
-        dest="only",
-        const=Only.FAILED,
-        help="only the steps that failed, and no sums",
-    )
-    part.add_argument(
-        "--reasons",
-        action="store_const",
-        dest="only",
-        const=Only.REASONS,
-        help="only the steps that have a reason, whether they failed or not, and no sums",
-    )
-    part.add_argument("--sums", action="store_true", help="only the sums")
-    ledger.set_defaults(run=_ledger, only=Only.ALL)
-
-    for command in (check, compare, builds, pins, suite):
-        command.add(commands)
-
-    lora = commands.add_parser(
-        "make-lora", help="write a random LoRA adapter for a model, and print where it is"
-    )
-    lora.add_argument("model", type=Path, metavar="MODEL.gguf")
-    lora.add_argument("--out", metavar="PATH", help="default: MODEL-lora-SEED.gguf, here")
-    lora.add_argument(
-        "--seed", type=_seed, default="A", help="another one makes another adapter (default: A)"
-    )
-    lora.set_defaults(run=_make_lora)
+    top.add_argument("--version", action="store_true", help="print the version and exit")
+    if command is not None:
+        commands = top.add_subparsers(prog="llama-harness", help=argparse.SUPPRESS)
+        module = importlib.import_module(f"harness.commands.{COMMANDS[command].module}")
+        module.add(commands.add_parser(command))
     return top
 
 
-class Parser(argparse.ArgumentParser):
-    """Usage errors have the same exit code as everywhere in the harness."""
-
-    def error(self, message: str) -> NoReturn:
-        """Says what is wrong, and leaves."""
-        self.print_usage(sys.stderr)
-        self.exit(EXIT_USAGE, f"{self.prog}: {message}\n")
+def _listed() -> str:
+    """Return the commands as lines of the help."""
+    width = max(map(len, COMMANDS))
+    lines = (f"  {name.ljust(width)}  {entry.help}" for name, entry in COMMANDS.items())
+    return "\n".join(["commands:", *lines])
 
 
-def _probe(arguments: argparse.Namespace) -> int:
-    named = [origin(ready(obtain(ref)), Flavour.CPU, "ref") for ref in arguments.binary]
-    builds = examine(named or locate([], os.environ))
-    return printed(json.dumps(build.facts(), indent=2) for build in builds)
+def _run(words: Sequence[str]) -> int:
+    command = next((word for word in words if not word.startswith("-")), None)
+    if command is not None and command not in COMMANDS:
+        raise UsageProblem(f"there is no command {command!r}", hint=_nearest(command))
+    top = parser(command)
+    try:
+        arguments, others = top.parse_known_args(words)
+    except SystemExit as left:
+        if not left.code:  # the help was printed
+            return printed([])
+        raise
+    if others:  # argparse would speak of the options of llama-harness itself
+        of_command = Parser(prog=" ".join(filter(None, [top.prog, command])))
+        of_command.error(f"unrecognized arguments: {' '.join(others)}")
+    if arguments.version:
+        return printed([f"llama-harness {harness.__version__}"])
+    if command is None:
+        return printed(top.format_help().splitlines()) or EXIT_USAGE
+    run: Callable[[argparse.Namespace], int] = arguments.run
+    return run(arguments)
 
 
-def _model(arguments: argparse.Namespace) -> int:
-    files = files_of(arguments.name, arguments.dir)
-    adapters = [files[letter].path for letter in ("A", "B")]
-    for adapter in adapters:
-        check_adapter_path(adapter)
-    scaled = ",".join(f"{adapter}:0" for adapter in adapters)
-    words = ["--model", str(files["model"].path), "--lora-scaled", scaled]
-    return printed([shlex.join([*words, *_SERVED_BY.get(arguments.name, ())])])
+def _nearest(word: str) -> str:
+    from difflib import get_close_matches  # takes longer to import than all else here
 
-
-def _by_memory(arguments: argparse.Namespace) -> int:
-    return printed(page([read(path) for path in arguments.ledger]).splitlines())
-
-
-def _ledger(arguments: argparse.Namespace) -> int:
-    run, only = read(arguments.file), arguments.only
-    parts = [] if arguments.sums else [rows(run, only)]
-    if only is Only.ALL:
-        parts.append(sums(run))
-    return printed(itertools.chain(*parts))
-
-
-def _seed(given: str) -> str:
-    if not re.fullmatch(r"[\w.-]+", given, re.ASCII):
-        raise argparse.ArgumentTypeError("letters, digits, '.', '_' and '-'")
-    return given
-
-
-def _make_lora(arguments: argparse.Namespace) -> int:
-    model: Path = arguments.model
-    default = f"{model.stem}-lora-{arguments.seed}.gguf"
-    path = Path(os.path.expanduser(default if arguments.out is None else arguments.out))  # noqa: PTH111  # raises nothing
-    check_adapter_path(path)
-    make_random_lora(model, path, seed=arguments.seed)
-    print(path)
-    return 0
+    close = get_close_matches(word, COMMANDS, n=1)
+    meant = f"did you mean {close[0]}? " if close else ""
+    return f"{meant}commands: {', '.join(COMMANDS)}"

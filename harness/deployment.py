@@ -35,9 +35,14 @@ def read_deployment(path: Path) -> dict[str, Any]:
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UsageProblem(f"{path}: {error.strerror}") from None
+        raise UsageProblem(
+            f"{path} cannot be read: {error.strerror}", hint="--config takes a TOML file"
+        ) from None
     except (ValueError, RecursionError) as error:
-        raise UsageProblem(f"{path} is not TOML: {_line(error)}") from None
+        raise UsageProblem(
+            f"{path} is not TOML: {_line(error)}",
+            hint="llama-harness check --help shows an example",
+        ) from None
     if unknown := [key for key in data if key not in _READ]:
         raise UsageProblem(
             f"{path}: nothing is known of {', '.join(map(repr, unknown))}",
@@ -80,7 +85,9 @@ def _args(value: object, _: Path) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(_text("args", value)))
     except ValueError as error:
-        raise UsageProblem(f"args cannot be read: {error}") from None
+        raise UsageProblem(
+            f"args cannot be read: {error}", hint='as on a command line: args = "-fa on -np 4"'
+        ) from None
 
 
 def _model(value: object, directory: Path) -> str:
@@ -90,7 +97,7 @@ def _model(value: object, directory: Path) -> str:
 
 def _loras(value: object, directory: Path) -> tuple[str, ...]:
     if not isinstance(value, list):
-        raise UsageProblem("lora must be a list of paths")
+        raise UsageProblem("lora must be a list of paths", hint='lora = ["a.gguf"]')
     return tuple(_path(_text("lora", path), directory) for path in value)
 
 
@@ -106,7 +113,7 @@ def _device(value: object, _: Path) -> str:
 
 def _accept(value: object, _: Path) -> tuple[str, ...]:
     if not isinstance(value, list):
-        raise UsageProblem("accept must be a list of issues")
+        raise UsageProblem("accept must be a list of issues", hint='accept = ["#26207"]')
     issues = tuple(_text("accept", issue) for issue in value)
     known = sorted({bug.issue for bug in load()})
     if unknown := [issue for issue in issues if issue not in known]:
@@ -118,14 +125,14 @@ def _accept(value: object, _: Path) -> tuple[str, ...]:
 
 def _timeout(value: object, _: Path) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UsageProblem("timeout must be a number of seconds")
+        raise UsageProblem("timeout must be a number of seconds", hint="timeout = 120")
     check_seconds("timeout", value)
     return float(value)
 
 
 def _text(key: str, value: object) -> str:
     if not isinstance(value, str) or not value or "\0" in value:
-        raise UsageProblem(f"{key}: {value!r} is not a text")
+        raise UsageProblem(f"{key}: {value!r} is not a text", hint="write it in quotes")
     return value
 
 

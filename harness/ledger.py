@@ -227,7 +227,9 @@ def read(path: Path) -> Run:
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
-        raise UsageProblem(f"{path}: {error.strerror}") from None
+        raise UsageProblem(
+            f"{path} cannot be read: {error.strerror}", hint="name a file of --llama-report"
+        ) from None
     first = _row(lines[0]) if lines else {}
     if first.get("row") != "run":
         raise UsageProblem(f"{path} is not a ledger", hint="pytest --llama-report=PATH writes one")
@@ -243,7 +245,7 @@ def read(path: Path) -> Run:
         verdicts = tuple(_verdicts(_row(line) for line in lines[1:-1]))
         return Run(first, verdicts, msgspec.convert(last.get("lost", ()), tuple[str, ...]))
     except (msgspec.ValidationError, ValueError) as error:
-        raise UsageProblem(f"{path} is damaged: {error}") from None
+        raise UsageProblem(f"{path} is damaged: {error}", hint="run the suite again") from None
 
 
 def _row(line: str) -> dict[str, Any]:

@@ -100,6 +100,8 @@ class Standing(StrEnum):
     """The scenario was not tested, or not judged."""
     NOT_OBTAINED = "could not be obtained"
     """The build, or the model it is to be tested with."""
+    DOES_NOT_RUN = "does not run here"
+    """The build ends with an instruction that this CPU does not have."""
     NEWLY_FIXED = "newly fixed"
     """It was to fail, and holds, or fails in fewer ways."""
     AGREED = "agreed"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -15,18 +16,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from harness.errors import NoVerdict, UsageProblem
+from harness import progress
+from harness.errors import DoesNotRun, NoVerdict, UsageProblem
 from harness.ledger import Run, read
 from harness.server.device import AUTO
 from harness.server.guard import Guard
 from harness.session import DEFAULT_SECONDS, GENERATED, Session, prepare
 
 _HERE = Path(__file__).parent
-_PLUGINS = ("harness.plugin", "pytest_timeout")
+_PLUGINS = ("harness.plugin", "harness.progress", "pytest_timeout")
 _WORKERS = "xdist.plugin"
 _ENDED = (0, 1, 5)
 """Exit codes of a run that came to its end."""
+_DOES_NOT_RUN = 3
+"""Of a run whose build has instructions that this CPU does not have; also of pytest's own bugs."""
 _USAGE = 4
+_TELLING = re.compile(r"^(?:!+ )?(?:ERROR|(?:[\w.]*\.)?Exit): (.*?)(?: !+)?$")
+"""A line with which pytest says why it ended."""
+_INTERNAL = "INTERNALERROR>"
 _SECONDS_TO_END = 20.0
 """For pytest to end its servers, once it is told to."""
 
@@ -106,16 +113,18 @@ class Selection:
         return [f"{flag}{value}" for flag, value in given.items() if value]
 
 
-def run_suite(server: Server, selection: Selection) -> Run:
-    """Runs the suite on a server, its progress on stderr; no known bug is expected to show.
+def run_suite(server: Server, selection: Selection, report: Path | None = None) -> Run:
+    """Run the suite on a server with its progress on stderr; no known bug is expected to show.
 
-    Neither the current directory nor pytest's own variables have a say. Raises `UsageProblem` for
-    what pytest does not understand, `NoVerdict` where the run broke off.
+    The ledger is kept at `report`, where that is given. Neither the current directory nor pytest's
+    own variables have a say. Raises `UsageProblem` for what pytest does not understand,
+    `DoesNotRun` for a build with instructions that this CPU does not have, `NoVerdict` where the
+    run broke off.
     """
     suite = scenarios()
     selection.check()
     with tempfile.TemporaryDirectory(prefix="llama-harness.") as directory:
-        ledger = Path(directory, "ledger.jsonl")
+        ledger = report or Path(directory, "ledger.jsonl")
         command = [
             *(sys.executable, "-m", "pytest", f"-c{root() / 'pyproject.toml'}"),
             *(f"--rootdir={root()}", str(suite), "-p", "no:cacheprovider"),
@@ -123,24 +132,30 @@ def run_suite(server: Server, selection: Selection) -> Run:
             *(f"--llama-report={ledger}", "--known-bugs=fail"),
             *(*server.options(), *selection.options()),
         ]
-        code, said = _finished(command, Path(directory, "stderr"), workers=selection.processes)
-        return _found(ledger, code, said)
+        words = _finished(command, Path(directory), workers=selection.processes)
+        return _found(ledger, *words)
 
 
-def _finished(command: Sequence[str], stderr: Path, *, workers: str | None) -> tuple[int, str]:
-    """The exit code of pytest and its words on stderr, once it has ended.
+def _finished(
+    command: Sequence[str], directory: Path, *, workers: str | None
+) -> tuple[int, str, str]:
+    """Run pytest and return its exit code, its words on stderr and its words on stdout.
 
-    It is in a process group of its own, which ends with us, however we end.
+    pytest is in a process group of its own, which ends with us, however we end.
     """
     sys.stderr.flush()
-    with _terminable(), Guard() as guard, stderr.open("wb") as errors:
+    out, err = directory / "stdout", directory / "stderr"
+    terminal = sys.stderr.fileno()
+    environ = _environment(os.environ, workers=workers is not None)
+    with _terminable(), Guard() as guard, out.open("wb") as words, err.open("wb") as errors:
         process = subprocess.Popen(
             command,
             cwd=root(),
-            env=_environment(os.environ, workers=workers is not None),
+            env={**environ, progress.VARIABLE: str(terminal)},
             stdin=subprocess.DEVNULL,
-            stdout=sys.stderr.fileno(),
+            stdout=words,
             stderr=errors,
+            pass_fds=[terminal],
             process_group=0,
         )
         try:
@@ -149,7 +164,8 @@ def _finished(command: Sequence[str], stderr: Path, *, workers: str | None) -> t
         finally:
             _end(process)
             guard.discard(process.pid)
-    return process.returncode, stderr.read_text(encoding="utf-8", errors="replace")
+    said, printed = (path.read_text(encoding="utf-8", errors="replace") for path in (err, out))
+    return process.returncode, said, printed
 
 
 @contextmanager
@@ -197,11 +213,15 @@ def _environment(environ: Mapping[str, str], *, workers: bool) -> dict[str, str]
     }
 
 
-def _found(ledger: Path, code: int, said: str) -> Run:
-    """What a run wrote, if it came to its end."""
+def _found(ledger: Path, code: int, said: str, printed: str = "") -> Run:
+    """Return what a run wrote, if it came to its end; `said` and `printed` are pytest's words."""
     words = _telling(said)
     if code == _USAGE:
         raise UsageProblem(words or "pytest did not understand its options")
+    if code == _DOES_NOT_RUN and _INTERNAL not in said + printed:
+        lines = f"{printed}\n{said}".splitlines()
+        if reasons := [match[1] for match in map(_reason, lines) if match]:
+            raise DoesNotRun(reasons[-1])
     try:
         if code in _ENDED:
             run = read(ledger)
@@ -212,11 +232,16 @@ def _found(ledger: Path, code: int, said: str) -> Run:
     except UsageProblem:  # a file of ours is nothing that was asked for
         pass
     how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    words = words or _telling(printed)
     raise NoVerdict(f"the suite broke off: pytest {how}" + (f": {words}" if words else ""))
 
 
 def _telling(said: str) -> str:
-    """The line that says what was wrong."""
+    """Return the line that says what was wrong, or the last one."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("ERROR: ")]
-    return (errors or lines or [""])[-1].removeprefix("ERROR: ")
+    reasons = [match[1] for line in lines if (match := _reason(line))]
+    return (reasons or lines or [""])[-1]
+
+
+def _reason(line: str) -> re.Match[str] | None:
+    return _TELLING.match(line.strip())

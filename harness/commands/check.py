@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
+from harness.builds.base import Flavour
 from harness.builds.ref import GRAMMAR
-from harness.check import Check, Status, accepting, check
-from harness.commands.options import add_common, prepared, selection, server, shown, tested
+from harness.commands.options import add_common
 from harness.commands.output import EXIT_FAILED, EXIT_NO_VERDICT, printed
-from harness.deployment import read_deployment
-from harness.report.check import facts, parts
-from harness.suite import Selection
 
 _DESCRIPTION = """\
-Runs the suite on a build with your own flags and, if you like, your own model, and says of each
-scenario whether it holds, fails or could not be tested. Your flags win over the suite's; where a
-scenario needs other ones, it is not tested. Whatever fails fails, known bug or not.
+Runs the suite on a build with your own flags and, if you like, your own model. The last line of the
+report and the exit code say whether the build may be deployed. Your flags win over the suite's;
+what needs other flags is not tested, and not counted against the build. A known bug is a failure
+unless the config file accepts it.
+
+A ledger in place of the build (what --report wrote) is reported on again, without a run.
 """
 _EPILOG = """\
 FILE is TOML; all keys are optional, paths are relative to it:
@@ -29,48 +28,65 @@ FILE is TOML; all keys are optional, paths are relative to it:
   timeout = 120          # seconds, as --llama-timeout
   accept = ["#26207"]    # known bugs that are no reason not to deploy (with generated models)
 
-exit codes: 0 all that was tested holds, or fails as accepted; 1 something failed, or gave no
-verdict for an error; 3 the build could not be had; 4 a usage error; 5 nothing reached a verdict
+Is the build worse than what you run? That is another question:
+  llama-harness compare OLD NEW --config FILE
+
+exit codes: 0 it may be deployed: all that was tested holds, or fails as accepted; 1 it should not:
+something failed; 3 the build could not be had, or does not run on this CPU; 4 a usage error; 5 it
+cannot be said: something gave an error in place of a verdict, or nothing reached one
 """
 
 
-def add(commands: argparse._SubParsersAction[Any]) -> None:
-    """The command."""
-    parser = commands.add_parser(
-        "check",
-        help="run the suite on a build with your own flags and model; 1 where something fails",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("ref", metavar="REF", help=f"the build: {GRAMMAR}")
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.description, parser.epilog = _DESCRIPTION, _EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("ref", metavar="REF|LEDGER", help=f"the build: {GRAMMAR}; or a ledger")
     parser.add_argument("--config", type=Path, metavar="FILE", help="your flags and model (TOML)")
+    parser.add_argument("--report", type=Path, metavar="PATH", help="keep the ledger of the run")
     add_common(parser)
-    parser.set_defaults(run=_check)
+    parser.set_defaults(run=_run)
 
 
-def _check(arguments: argparse.Namespace) -> int:
-    chosen = selection(arguments)
+def _run(arguments: argparse.Namespace) -> int:
+    from harness.check import accepting, check
+    from harness.commands import ledgers
+    from harness.commands.running import prepared, selection, server, shown, tested
+    from harness.deployment import read_deployment
+    from harness.report.check import Asked, facts, page, parts
+
     fields = {} if arguments.config is None else read_deployment(arguments.config)
     accepted = fields.pop("accept", ())
-    wanted = server(arguments.ref, arguments.flavour, **fields)
-    run = tested("build", wanted, prepared(wanted), chosen)
-    run = accepting(run, accepted)
-    found, left_out = check(run), _left_out(chosen)
-    lines = shown(
-        arguments.format, parts(run, found, left_out), lambda: facts(run, found, left_out)
+    path = ledgers.ledger_path(arguments.ref)
+    if path is not None:
+        options = {
+            "--report": arguments.report,
+            "--flavour": arguments.flavour,
+            "-k": arguments.keyword,
+            "-m": arguments.marks,
+            "-n": arguments.processes,
+        }
+        ledgers.refuse_options(options, [path])
+        run = ledgers.finished(path)
+        if arguments.config is not None:
+            ledgers.check_agrees(run, path, fields, arguments.config)
+        ref = ledgers.ref_of(run)
+    else:
+        chosen = selection(arguments)
+        if arguments.report is not None:
+            ledgers.check_writable(arguments.report)
+        wanted = server(arguments.ref, arguments.flavour or Flavour.CPU, **fields)
+        run = tested("build", wanted, prepared(wanted), chosen, arguments.report)
+        ref = arguments.ref
+    run = accepting(ledgers.worded(run), accepted)
+    given = {"-k": arguments.keyword, "-m": arguments.marks}
+    asked = Asked(
+        ref=ref,
+        config=None if arguments.config is None else str(arguments.config),
+        accepted=accepted,
+        left_out=tuple(f"{option} {value!r}" for option, value in given.items() if value),
     )
-    return printed(lines) or _outcome(found)
-
-
-def _left_out(chosen: Selection) -> list[str]:
-    given = {"-k": chosen.keyword, "-m": chosen.marks}
-    return [f"{option} {value!r}" for option, value in given.items() if value]
-
-
-def _outcome(found: Check) -> int:
-    counts = {status: found.configurations(status) for status in Status}
-    good = counts[Status.HOLDS] + counts[Status.ACCEPTED]
-    if counts[Status.FAILS] or (counts[Status.ERROR] and good):
-        return EXIT_FAILED
-    return 0 if good else EXIT_NO_VERDICT
+    about = (run, check(run), asked)
+    lines = shown(arguments.format, parts(*about), lambda: facts(*about), page(*about))
+    codes = {True: 0, False: EXIT_FAILED, None: EXIT_NO_VERDICT}
+    return printed(lines) or codes[about[1].may_deploy]

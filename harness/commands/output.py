@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 
 from harness.errors import UsageProblem
 
@@ -14,15 +13,22 @@ EXIT_INTERRUPTED, EXIT_PIPE = 130, 141
 
 
 def printed(lines: Iterable[str]) -> int:
-    """Prints as many as the reader wants; the exit code."""
+    """Print as many lines as the reader wants and return the exit code.
+
+    Raises `UsageProblem` where stdout is closed or cannot be written.
+    """
+    if sys.stdout is None:
+        raise UsageProblem("the output cannot be written: stdout is closed", hint="redirect it")
     try:
         for line in lines:
             print(line)
         print(end="", flush=True)
     except OSError as error:
-        with Path(os.devnull).open("w") as nowhere:  # else Python tries once more on its way out
+        with open(os.devnull, "w") as nowhere:  # noqa: PTH123  # else Python tries once more on its way out
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):  # whoever reads has seen enough
             return EXIT_PIPE
-        raise UsageProblem(f"the output cannot be written: {error.strerror}") from None
+        raise UsageProblem(
+            f"the output cannot be written: {error.strerror}", hint="redirect it elsewhere"
+        ) from None
     return 0

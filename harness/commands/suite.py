@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from harness.commands.output import printed
-from harness.suite import scenarios
 
 
-def add(commands: argparse._SubParsersAction[Any]) -> None:
-    """The command."""
-    suite = commands.add_parser(
-        "suite",
-        help="print where the suite is, for pytest $(llama-harness suite) --llama-bin=PATH",
-        description="Prints the directory of the suite: an argument for pytest, from anywhere.",
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.description = (
+        "Prints the directory of the suite, an argument for pytest from anywhere: "
+        "pytest $(llama-harness suite) --llama-bin=PATH"
     )
-    suite.set_defaults(run=_suite)
+    parser.set_defaults(run=_run)
 
 
-def _suite(arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> int:
+    from harness.suite import scenarios
+
     return printed([str(scenarios())])

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from harness.compare import Change, Comparison, Kind, StepChange
 from harness.ledger import RequestRow, Run, VerdictRow
-from harness.report.format import Part, Table
+from harness.models.synthetic.store import MODELS
+from harness.report.format import Block, Part, Table
 from harness.report.terminal import abbreviated, bugs
-from harness.report.wording import shown, titled
+from harness.report.wording import item_name, ref_without_path, shown, titled, without_paths
 
 SCHEMA = 1
 _HEAD = ("change", "scenario", "step", "cache_n/prompt_n", "tokens", "configurations", "what")
@@ -19,13 +21,73 @@ _EXPLAINED = (Kind.BROKEN, Kind.REUSE_DOWN)
 _NONE = "-"
 
 
+_LEGEND = {
+    Kind.BROKEN: "fails in a way it did not, or gives an error in place of a verdict",
+    Kind.REUSE_DOWN: "the same verdict, and a step reuses fewer tokens of the same prompt",
+    Kind.NO_LONGER_TESTED: "reached a verdict on base only",
+    Kind.NEWLY_TESTED: "reached a verdict on head only",
+    Kind.REUSE_UP: "the same verdict, and steps reuse more tokens of the same prompt",
+    Kind.FIXED: "fails in fewer ways than before, or in none",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What was asked for, as far as a report repeats it."""
+
+    refs: tuple[str, ...]
+    """Both builds, as in a command that compares them again."""
+    config: str | None = None
+    memory: str | None = None
+
+
 def parts(base: Run, head: Run, found: Comparison) -> Iterator[Part]:
-    """For people: which builds, the table, and the totals."""
-    yield f"base: {_build(base)}"
-    yield f"head: {_build(head)}"
+    """Yield the report for a terminal: which builds, the table, and the totals."""
+    for name, run in (("base", base), ("head", head)):
+        build = run.facts["builds"][0]
+        yield f"{name}: {titled(build)}, {build['path']}"
+    yield from _differences(base, head)
     yield Table(_HEAD, [*_rows(found.changes)])
-    yield from bugs(c.after for c in found.changes if c.after and c.kind is Kind.BROKEN)
+    yield from _named_bugs(found)
     yield from _totals(found)
+
+
+def page(base: Run, head: Run, found: Comparison, asked: Asked) -> Iterator[Part]:
+    """Yield the report for Markdown: the counts first, and no local paths."""
+    yield from _totals(found)
+    yield from (f"{kind}: {_LEGEND[kind]}" for kind, count in found.counts.items() if count)
+    yield f"base: {titled(base.facts['builds'][0])}"
+    yield f"head: {titled(head.facts['builds'][0])}"
+    yield from map(without_paths, _differences(base, head))
+    yield Table(_HEAD, [[without_paths(cell) for cell in row] for row in _rows(found.changes)])
+    yield Block([*_again(found.changes, asked)], "sh", "Compare one of these again")
+    yield from _named_bugs(found)
+
+
+def _differences(base: Run, head: Run) -> Iterator[str]:
+    """Yield what the runs differ in besides the builds, which a change may be due to."""
+    args = [shlex.join(run.facts.get("server_args", ())) for run in (base, head)]
+    if args[0] != args[1]:
+        said = (arg or "the defaults" for arg in args)
+        yield "the runs differ in server arguments: base {}, head {}".format(*said)
+    models = [[model["name"] for model in run.facts["models"]] for run in (base, head)]
+    if models[0] != models[1]:
+        yield "the runs differ in models: base {}, head {}".format(*map(", ".join, models))
+
+
+def _named_bugs(found: Comparison) -> list[str]:
+    return bugs(c.after for c in found.changes if c.after and c.kind is Kind.BROKEN)
+
+
+def _again(changes: Sequence[Change], asked: Asked) -> Iterator[str]:
+    """Yield a command for each row of the table."""
+    words = ["llama-harness", "compare", *map(ref_without_path, asked.refs)]
+    words += [] if asked.config is None else ["--config", asked.config]
+    for group in _merged(changes).values():
+        row = group[0].row
+        memory = f"--memory={row.model}" if row.model in MODELS and asked.config is None else ""
+        keyword = item_name(row.scenario, row.model, row.configuration)
+        yield shlex.join([*words, *filter(None, [memory]), "-k", keyword])
 
 
 def facts(base: Run, head: Run, found: Comparison) -> dict[str, Any]:
@@ -43,11 +105,6 @@ def facts(base: Run, head: Run, found: Comparison) -> dict[str, Any]:
         },
         "changes": [_change_facts(change) for change in found.changes],
     }
-
-
-def _build(run: Run) -> str:
-    build = run.facts["builds"][0]
-    return f"{titled(build)}, {build['path']}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +129,21 @@ class _Line:
         return ": ".join(filter(None, [self.found, self.why]))
 
 
-def _rows(changes: Sequence[Change]) -> Iterator[tuple[str, ...]]:
-    """Configurations with the same change share a row, or as many as there are steps to it."""
-    merged: dict[tuple[Kind, str, tuple[_Line, ...]], list[str]] = {}
+def _merged(
+    changes: Sequence[Change],
+) -> dict[tuple[Kind, str, tuple[_Line, ...]], list[Change]]:
+    """Return the changes by what is said of them, configurations of the same change together."""
+    merged: dict[tuple[Kind, str, tuple[_Line, ...]], list[Change]] = {}
     for change in changes:
         key = (change.kind, change.row.scenario, tuple(_lines(change)))
-        where = "-".join(filter(None, [change.row.model, change.row.configuration]))
-        merged.setdefault(key, []).append(where)
-    for (kind, scenario, lines), wheres in merged.items():
+        merged.setdefault(key, []).append(change)
+    return merged
+
+
+def _rows(changes: Sequence[Change]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for changes that are the same, or as many as there are steps to them."""
+    for (kind, scenario, lines), group in _merged(changes).items():
+        wheres = ("-".join(filter(None, [c.row.model, c.row.configuration])) for c in group)
         first, where = (kind.value, scenario), abbreviated(wheres)
         for line in lines:
             yield (*first, *line.cells(), where, line.what)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from harness.report.table import columns, escaped, markdown
+from harness.report.table import columns, escaped, folded, markdown, wrapped
 
 
 class Format(StrEnum):
@@ -27,43 +27,84 @@ class Table:
     rows: Sequence[Sequence[str]]
 
 
-Part = str | Table
-"""A line of text, or a table."""
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Lines to be copied as they are; without lines it is left out."""
+
+    lines: Sequence[str]
+    language: str = ""
+    """Of the lines, for Markdown."""
+    summary: str = ""
+    """In Markdown the lines are hidden behind this, where it is given."""
 
 
-def terminal(parts: Iterable[Part]) -> Iterator[str]:
-    """As plain text."""
-    return _apart(parts, lambda line: columns([[line]])[0], columns)
+class Line(str):
+    """A line of text that is never folded, since programs read it as a line."""
+
+
+Part = str | Table | Block
+"""A line of text, a table, or lines to be copied."""
+
+
+def terminal(parts: Iterable[Part], width: int | None = None) -> Iterator[str]:
+    """Yield plain text, in lines of that width unless it is None."""
+
+    def line(text: str) -> list[str]:
+        if width is None or isinstance(text, Line):
+            return columns([[text]])
+        return wrapped(text, width)
+
+    def table(rows: Sequence[Sequence[str]]) -> list[str]:
+        return columns(rows) if width is None else folded(rows, width)
+
+    def block(part: Block) -> list[str]:
+        return [columns([[text]])[0] for text in part.lines]
+
+    return _apart(parts, line, table, block)
 
 
 def in_markdown(parts: Iterable[Part]) -> Iterator[str]:
-    """As Markdown: a line of text is an item of a list."""
+    """Yield Markdown: a line of text is an item of a list."""
+
+    def line(text: str) -> list[str]:
+        return [f"- {escaped(text)}"]
 
     def table(rows: Sequence[Sequence[str]]) -> list[str]:
         return markdown([[escaped(cell) for cell in row] for row in rows])
 
-    return _apart(parts, lambda line: f"- {escaped(line)}", table)
+    def block(part: Block) -> list[str]:
+        lines = [f"```{part.language}", *(columns([[text]])[0] for text in part.lines), "```"]
+        if not part.summary:
+            return lines
+        return [f"<details><summary>{part.summary}</summary>", "", *lines, "", "</details>"]
+
+    return _apart(parts, line, table, block)
 
 
 def _apart(
     parts: Iterable[Part],
-    line: Callable[[str], str],
+    line: Callable[[str], list[str]],
     table: Callable[[Sequence[Sequence[str]]], list[str]],
+    block: Callable[[Block], list[str]],
 ) -> Iterator[str]:
-    """Lines one after another, tables apart from them and from each other."""
-    after_table = False
+    """Yield lines one after another, tables and blocks apart from them and from each other."""
+    begun = after = False
     for part in parts:
-        if isinstance(part, Table) and not part.rows:
+        if (isinstance(part, Table) and not part.rows) or (
+            isinstance(part, Block) and not part.lines
+        ):
             continue
-        if after_table or isinstance(part, Table):
+        if after or (begun and not isinstance(part, str)):
             yield ""
-        after_table = isinstance(part, Table)
+        begun, after = True, not isinstance(part, str)
         if isinstance(part, Table):
             yield from table([part.head, *part.rows])
+        elif isinstance(part, Block):
+            yield from block(part)
         else:
-            yield line(part)
+            yield from line(part)
 
 
 def in_json(facts: dict[str, Any]) -> Iterator[str]:
-    """As one JSON object, for programs."""
+    """Yield one JSON object, for programs."""
     yield json.dumps(facts, indent=2)

@@ -16,6 +16,9 @@ SCHEMA = 1
 _LIST = ("pin", "ref", "what", "scenario", "model", "expected", "said by")
 _CHECK = ("pin", "build", "scenario", "model", "expected", "found", "standing")
 
+_UNTRIED = (Standing.NOT_OBTAINED, Standing.DOES_NOT_RUN)
+"""Standings whose reason is long: a line below the table."""
+
 
 def listed(pins: Pins) -> Iterator[Part]:
     """For people: each pin with what is expected of it."""
@@ -32,7 +35,7 @@ def parts(findings: Sequence[Finding]) -> Iterator[Part]:
     worst = sorted(findings, key=lambda finding: [*Standing].index(finding.standing))
     yield Table(_CHECK, [_row(finding) for finding in worst])
     for finding in worst:
-        if finding.standing is Standing.NOT_OBTAINED:
+        if finding.standing in _UNTRIED:
             yield f"{finding.pin.name}: {finding.found}"
     counts = Counter(finding.standing for finding in findings)
     yield ", ".join(f"{standing}: {counts[standing]}" for standing in Standing if counts[standing])
@@ -74,7 +77,7 @@ def _row(finding: Finding) -> tuple[str, ...]:
         _scenario(one) if one else "all",
         finding.model or "-",
         expected(one) if one else "-",
-        finding.found if finding.standing is not Standing.NOT_OBTAINED else "-",
+        finding.found if finding.standing not in _UNTRIED else "-",
         finding.standing.value,
     )
 

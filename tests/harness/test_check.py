@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from harness.check import Status, accepting, check, reasons_of, status_of
+from harness.check import LeftOut, Status, accepting, check, reasons_of, status_of
 from harness.ledger import Run, Verdict, VerdictRow
 from tests.harness.test_compare import ERROR, FAILS, HOLDS, NOT_TESTED, UNSUPPORTED
 
@@ -37,7 +37,7 @@ def test_what_was_found_before_an_error_counts() -> None:
     assert status_of(replace(ERROR, signature=("P: crash",))) is Status.FAILS
 
 
-def test_a_scenario_is_what_its_worst_configuration_is() -> None:
+def test_a_scenario_is_what_its_worst_verdict_is_and_an_error_hides_none() -> None:
     found = check(
         run(
             a=(HOLDS, NOT_TESTED),
@@ -49,13 +49,13 @@ def test_a_scenario_is_what_its_worst_configuration_is() -> None:
     )
     assert [(outcome.scenario, outcome.status) for outcome in found.outcomes] == [
         ("d", Status.FAILS),
-        ("c", Status.ERROR),
         ("a", Status.HOLDS),
+        ("c", Status.HOLDS),
         ("e", Status.HOLDS),
         ("b", Status.NOT_TESTED),
     ]
-    assert [found.scenarios(status) for status in Status] == [1, 1, 0, 2, 1]
-    assert [found.configurations(status) for status in Status] == [1, 2, 0, 4, 4]
+    assert [found.scenarios(status) for status in Status] == [1, 0, 3, 0, 1]
+    assert [found.configurations(status) for status in Status] == [1, 0, 4, 2, 4]
     assert found.not_tested == {"needs -np 1": 3, "the build has no --x": 1}
 
 
@@ -67,3 +67,44 @@ def test_a_configuration_may_have_several_reasons() -> None:
 
 def test_nothing_at_all() -> None:
     assert check(Run({}, ())).outcomes == ()
+
+
+def test_what_a_run_expected_to_fail_is_no_reason_to_deploy() -> None:
+    """pytest expects the known bugs of its own wheel; only the config file accepts any."""
+    expected = replace(FAILS, verdict=Verdict.KNOWN_BUG, issue="#1")
+    assert check(accepting(run(a=(expected,)), [])).may_deploy is False
+    assert check(accepting(run(a=(expected,)), ["#1"])).may_deploy is True
+
+
+def test_whether_to_deploy() -> None:
+    accepted = replace(FAILS, verdict=Verdict.KNOWN_BUG)
+    assert check(run(a=(HOLDS, NOT_TESTED), b=(accepted,))).may_deploy is True
+    assert check(run(a=(HOLDS,), b=(FAILS, ERROR))).may_deploy is False
+    assert check(run(a=(HOLDS, ERROR))).may_deploy is None
+    assert check(run(a=(NOT_TESTED,))).may_deploy is None
+
+
+def test_known_and_unknown_failures() -> None:
+    known = replace(FAILS, issue="#1")
+    found = check(run(a=(known, FAILS), b=(known,), c=(FAILS,)))
+    assert (found.known_bugs, found.unknown_failures) == (("#1",), 2)
+
+
+def test_an_error_with_all_of_a_model() -> None:
+    other = replace(ERROR, model="mamba2")
+    found = check(run(a=(HOLDS, other), b=(ERROR, other), c=(replace(other, reason="x"),)))
+    told = [(one.reason, len(one.rows), one.models, one.scenarios) for one in found.troubles]
+    assert sorted(told) == [
+        ("ServerError: it ended", 3, (), ("a", "b")),
+        ("x", 1, (), ("c",)),
+    ]
+    (whole,) = check(run(a=(HOLDS, other), b=(other,))).troubles
+    assert whole.models == ("mamba2",)
+
+
+def test_what_a_flag_leaves_out() -> None:
+    one = replace(NOT_TESTED, reason="needs --parallel 1, args gives -np 4")
+    both = replace(one, reason=f"{one.reason}; needs -fa off, --llama-arg gives -fa on")
+    found = check(run(a=(one, both, NOT_TESTED)))
+    assert found.left_out == (LeftOut("-np 4", "--parallel 1", 2), LeftOut("-fa on", "-fa off", 1))
+    assert found.not_testable == {"needs -np 1": 1}

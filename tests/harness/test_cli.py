@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.builds.build import Build
-from harness.cli import exit_code, main
+from harness.cli import COMMANDS, exit_code, main
 from harness.commands.output import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -19,7 +21,7 @@ from harness.commands.output import (
     EXIT_PIPE,
     EXIT_USAGE,
 )
-from harness.errors import HarnessError, NotObtained, NoVerdict, UsageProblem
+from harness.errors import DoesNotRun, HarnessError, NotObtained, NoVerdict, UsageProblem
 from harness.ledger import Ledger
 from tests.harness.report.test_memory import FACTS
 from tests.harness.test_ledger import VERDICT
@@ -113,11 +115,98 @@ def test_a_reader_that_has_seen_enough(tmp_path: Path) -> None:
         assert process.wait() == EXIT_PIPE
 
 
-def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_command_the_help_is_printed_and_nothing_passes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([]) == EXIT_USAGE
+    out, err = capsys.readouterr()
+    assert err == ""
+    for name, command in COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(command.help)}$", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", ["builds", "pins"])
+def test_without_a_verb_the_help_is_printed(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command]) == EXIT_USAGE
+    assert "list" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *([name] for name in COMMANDS),
+        *(["builds", verb] for verb in ("list", "prune")),
+        *(["pins", verb] for verb in ("list", "check")),
+    ],
+)
+def test_each_command_and_verb_is_described(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"usage: llama-harness {' '.join(words)} ")
+    assert re.search(r"\n\n[A-Z][^\n]+", out), "a description"
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [("chek", "did you mean check? "), ("xyzzy", "(commands: check, compare, ")],
+)
+def test_an_unknown_command_is_one_line(
+    word: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([word]) == EXIT_USAGE
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert said in err
+
+
+def test_an_unknown_option_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
-        main([])
+        main(["suite", "--where"])
     assert left.value.code == EXIT_USAGE
-    assert "COMMAND" in capsys.readouterr().err
+    said = "llama-harness suite: unrecognized arguments: --where (llama-harness suite --help lists "
+    assert capsys.readouterr().err == f"{said}what it takes)\n"
+
+
+def imported(*words: str) -> set[str]:
+    code = f"import sys, harness.cli\nharness.cli.main({list(words)!r})\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+HEAVY = {"numpy", "gguf", "requests", "msgspec", "psutil", "pytest", "harness.session"}
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], []])
+def test_no_command_is_imported_to_say_which_there_are(words: list[str]) -> None:
+    found = imported(*words)
+    assert found.isdisjoint(HEAVY)
+    assert {name for name in found if name.startswith("harness.commands.")} == {
+        "harness.commands.output"
+    }
+
+
+@pytest.mark.parametrize("command", ["check", "compare", "get", "probe", "suite", "make-lora"])
+def test_the_help_of_a_command_imports_no_more_than_its_options(command: str) -> None:
+    assert imported(command, "--help").isdisjoint(HEAVY - {"msgspec", "psutil"})
+
+
+@pytest.mark.parametrize("words", [["suite"], ["--version"], ["--help"], []])
+@pytest.mark.parametrize(
+    ("redirected", "said"), [(">&-", "stdout is closed"), (">/dev/full", "No space left")]
+)
+def test_output_that_cannot_be_written_is_one_line(
+    words: list[str], redirected: str, said: str
+) -> None:
+    command = shlex.join([sys.executable, "-m", "harness", *words])
+    done = subprocess.run(
+        ["sh", "-c", f"{command} {redirected}"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (EXIT_USAGE, 1)
+    assert said in done.stderr
 
 
 def test_an_interrupt_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,6 +222,7 @@ def test_an_interrupt_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (HarnessError("so"), EXIT_FAILED),
         (NotObtained("so"), EXIT_NOT_OBTAINED),
+        (DoesNotRun("so"), EXIT_NOT_OBTAINED),
         (UsageProblem("so"), EXIT_USAGE),
         (NoVerdict("so"), EXIT_NO_VERDICT),
     ],

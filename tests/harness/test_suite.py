@@ -14,9 +14,9 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 from harness import suite
-from harness.errors import NoVerdict, UsageProblem
-from harness.ledger import Verdict
-from harness.suite import Selection, Server, run_suite, scenarios
+from harness.errors import DoesNotRun, NoVerdict, UsageProblem
+from harness.ledger import Verdict, read
+from harness.suite import Selection, Server, _found, run_suite, scenarios
 from tests.harness.fronts.trial import write_front
 
 ROOT = Path(__file__).parents[2]
@@ -114,7 +114,8 @@ def test_a_run(
     assert [row.verdict for row in run.verdicts] == [Verdict.HOLDS]
     out, err = capfd.readouterr()
     assert out == ""
-    assert "1 passed" in err
+    assert err.startswith("100 % of 1 configurations, 0 min ")
+    assert err.count("\n") == 1
 
 
 def test_known_bugs_are_failures(real_server: Path, tmp_path: Path) -> None:
@@ -170,6 +171,34 @@ def test_a_run_that_breaks_off(real_server: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(suite, "_environment", lambda *_, **__: {"PYTHONHOME": "/nowhere"})
     with pytest.raises(NoVerdict, match="the suite broke off: pytest ended with exit code 1: "):
         run_suite(server(real_server), Selection(keyword=ONE))
+
+
+@pytest.mark.parametrize(
+    ("stdout", "stderr"),
+    [
+        ("!!!!! _pytest.outcomes.Exit: b1 has instructions this CPU lacks !!!!!\n1 passed\n", ""),
+        ("", "Exit: b1 has instructions this CPU lacks\n"),
+        ("", "a warning\nERROR: b1 has instructions this CPU lacks\n\n"),
+    ],
+)
+def test_a_build_that_does_not_run_here(stdout: str, stderr: str, tmp_path: Path) -> None:
+    with pytest.raises(DoesNotRun) as error:
+        _found(tmp_path / "none", 3, stderr, stdout)
+    assert str(error.value) == "b1 has instructions this CPU lacks"
+
+
+def test_an_error_in_pytest_itself_is_no_verdict(tmp_path: Path) -> None:
+    """Its exit code is 3, too."""
+    with pytest.raises(NoVerdict, match="ended with exit code 3: INTERNALERROR> Exit: x"):
+        _found(tmp_path / "none", 3, "", "INTERNALERROR> Exit: x\n")
+    with pytest.raises(NoVerdict, match=r"ended with exit code 3$"):
+        _found(tmp_path / "none", 3, "", "")
+
+
+def test_the_ledger_can_be_kept(real_server: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept.jsonl"
+    run = run_suite(server(real_server), Selection(keyword=ONE), kept)
+    assert read(kept) == run
 
 
 @pytest.mark.parametrize(

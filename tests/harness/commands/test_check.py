@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,23 @@ import pytest
 from harness.builds.build import Build
 from harness.cli import main
 from harness.commands.output import EXIT_FAILED, EXIT_NO_VERDICT, EXIT_USAGE
+from harness.ledger import Ledger, Verdict, VerdictRow
 from harness.models.synthetic.store import generated
 from tests.harness.fronts.trial import write_front
+from tests.harness.report.test_check import FACTS
+from tests.harness.report.test_compare import BROKEN, BUILD
+from tests.harness.test_compare import HOLDS
 
 ONE = ("-k", "test_identical_request and completion and kvu")
+
+
+def ledger(path: Path, *rows: VerdictRow, **changed: object) -> Path:
+    written = Ledger(path, {**FACTS, **changed})
+    for row in rows:
+        written.add(row)
+    written.end(0)
+    written.close()
+    return path
 
 
 def run(ref: Path, directory: Path, config: str, *options: str) -> int:
@@ -30,9 +44,12 @@ def test_with_ones_own_flags(
     assert run(real_server, tmp_path, config, *ONE) == 0
     out, err = capfd.readouterr()
     assert "server arguments: -fa on --cache-ram 8192 -np 4\n" in out
-    assert "HOLDS  test_accounting.py::test_identical_request  4 of 8, 4 not tested\n" in out
-    assert "not tested: 4 configurations: needs --parallel 1, args gives -np 4\n" in out
+    assert "HOLDS  4 of 4     4         test_accounting.py::test_identical_request\n" in out
+    assert "your -np 4 leaves out 4 configurations that need --parallel 1\n" in out
+    answer = "may be deployed with these flags (-k only): 1 scenario holds"
+    assert out.splitlines()[-1].endswith(answer)
     assert err.startswith("build: ")
+    assert "100 % of 8 configurations" in err
 
 
 def test_with_ones_own_model(
@@ -45,9 +62,9 @@ def test_with_ones_own_model(
     assert [model["name"] for model in facts["models"]] == ["chat.gguf"]
     assert facts["counts"]["scenarios"] == {
         "fails": 0,
-        "error": 0,
         "accepted": 0,
         "holds": 1,
+        "error": 0,
         "not_tested": 0,
     }
     assert "adapters: the model comes without" in facts["left_out"]
@@ -58,7 +75,8 @@ def test_what_fails(real_server: Path, tmp_path: Path, capfd: pytest.CaptureFixt
     options = ("-k", "test_identical_request and np1-kvu-completion", "--format=markdown")
     assert run(front, tmp_path, 'memory = "llama"', *options) == EXIT_FAILED
     out = capfd.readouterr().out
-    assert "| FAILS | test_accounting.py::test_identical_request | 1 of 1 |" in out
+    assert "| FAILS | 1 of 1 |  | test_accounting.py::test_identical_request |" in out
+    assert str(tmp_path) not in out
     assert "| P again: lost_reuse |" in out
 
 
@@ -72,11 +90,13 @@ def test_a_known_bug_fails_and_is_named(
     assert run(path, tmp_path, 'memory = "llama"\ndevice = "cpu"', *options) == EXIT_FAILED
     out = capfd.readouterr().out
     assert "glass + tail: lost_reuse  #30275" in out
+    assert '    "#30275",' in out
+    assert f"llama-harness compare OLD {path} --config " in out
     assert "issues/30275" in out
     accepting = 'memory = "llama"\ndevice = "cpu"\naccept = ["#30275"]'
     assert run(path, tmp_path, accepting, *options) == 0
     out = capfd.readouterr().out
-    assert "ACCEPTED  test_lora.py::test_article  1 of 1" in out
+    assert "ACCEPTED  1 of 1               test_lora.py::test_article" in out
 
 
 def test_a_server_that_does_not_start_says_why(
@@ -85,7 +105,7 @@ def test_a_server_that_does_not_start_says_why(
     config = 'args = "-fa onn"\nmemory = "llama"'
     assert run(real_server, tmp_path, config, *ONE) == EXIT_NO_VERDICT
     out = capfd.readouterr().out
-    assert "llama-server ended with exit code 1: error" in out
+    assert "llama-server ended with exit code 1: error" in " ".join(out.split())
     assert "onn" in out
 
 
@@ -106,8 +126,8 @@ def test_nothing_reached_a_verdict(
     config = 'args = "--ctx-size 4096"\nmemory = "llama"'
     assert run(real_server, tmp_path, config, *ONE) == EXIT_NO_VERDICT
     out = capfd.readouterr().out
-    assert "needs --ctx-size 8192, args gives --ctx-size 4096" in out
-    assert "nothing was found out" in out
+    assert "your --ctx-size 4096 leaves out 8 configurations that need --ctx-size 8192" in out
+    assert out.endswith("cannot say: no scenario reached a verdict\n")
 
 
 def test_without_a_file(real_server: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -139,3 +159,77 @@ def test_what_cannot_be_done_is_one_line(
     assert (out, err.count("\n")) == ("", 1)
     assert words in err
     assert "--llama-" not in err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["run.jsonl", "-k", "x"], "-k can only be given with builds"),
+        (["run.jsonl", "-n", "2", "--flavour=cpu"], "--flavour, -n can only be given with builds"),
+        (["run.jsonl", "--report=x"], "--report can only be given with builds"),
+        (["two.jsonl"], "two.jsonl holds 2 builds (b1, b2) (write a ledger for each)"),
+        (["broken.jsonl"], "broken.jsonl is not whole (its run was broken off)"),
+        (["none.jsonl"], "none.jsonl does not exist"),
+        (["other.jsonl"], "other.jsonl is not a ledger"),
+        (["old.jsonl"], "old.jsonl is a ledger of schema 1, not 3"),
+        (["run.jsonl", "--config=args.toml"], "differ in args: -np 4 against -fa on"),
+        (["run.jsonl", "--config=memory.toml"], "differ in the models: mamba2 against llama"),
+        (["run.jsonl", "--config=device.toml"], "differ in device: cpu against auto"),
+        (["run.jsonl", "--config=kinds.toml"], "memory: there is no kind of memory"),
+    ],
+)
+def test_ledgers_that_cannot_be_used_are_one_line(
+    options: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ledger(tmp_path / "run.jsonl", HOLDS)
+    two = [{**BUILD, "id": name} for name in ("b1", "b2")]
+    ledger(tmp_path / "two.jsonl", HOLDS, builds=two)
+    whole = (tmp_path / "run.jsonl").read_text()
+    (tmp_path / "broken.jsonl").write_text("".join(whole.splitlines(keepends=True)[:-1]))
+    (tmp_path / "old.jsonl").write_text(whole.replace('"schema": 3', '"schema": 1', 1))
+    (tmp_path / "other.jsonl").write_text('{"row": "verdict"}\n')
+    (tmp_path / "args.toml").write_text('args = "-np 4"')
+    (tmp_path / "memory.toml").write_text('args = "-fa on"\nmemory = "recurrent"')
+    (tmp_path / "kinds.toml").write_text('args = "-fa on"\nmemory = "sliding"')
+    (tmp_path / "device.toml").write_text('args = "-fa on"\nmemory = "dense"\ndevice = "cpu"')
+    assert main(["check", *options]) == EXIT_USAGE
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert words in err
+    assert "--llama-memory" not in err
+
+
+def test_a_ledger_is_reported_on_without_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = replace(BROKEN, scenario="test_x.py::test_y", issue="#30275", verdict=Verdict.KNOWN_BUG)
+    path = ledger(tmp_path / "run.jsonl", HOLDS, known)
+    assert main(["check", str(path)]) == EXIT_FAILED
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "b1 should not be deployed with these flags: 1 scenario fails (1 known)"
+    )
+    config = tmp_path / "prod.toml"
+    config.write_text('accept = ["#30275"]')
+    assert main(["check", str(path), f"--config={config}"]) == 0
+    config.write_text('accept = ["#30275"]\nargs = "-fa on"\nmemory = "dense"')
+    assert main(["check", str(path), f"--config={config}", "--format=markdown"]) == 0
+    assert str(tmp_path) not in capsys.readouterr().out
+
+
+def test_the_ledger_of_a_run_can_be_kept(
+    real_server: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kept, config = tmp_path / "kept.jsonl", 'memory = "llama"\ndevice = "cpu"'
+    only = ("-k", "test_identical_request and np1-kvu-completion")
+    assert run(real_server, tmp_path, config, *only, f"--report={kept}") == 0
+    first = capfd.readouterr().out
+    assert main(["check", str(kept), f"--config={tmp_path / 'prod.toml'}"]) == 0
+    again = capfd.readouterr().out
+    assert first.replace(" (-k only)", "").splitlines()[-1] == again.splitlines()[-1]
+    assert run(real_server, tmp_path, config, f"--report={tmp_path}") == EXIT_USAGE
+    assert "is a directory" in capfd.readouterr().err

@@ -29,7 +29,7 @@ def test_what_broke_is_shown_and_said_by_the_exit_code(
 ) -> None:
     assert run(real_server, front, *ONE) == EXIT_FAILED
     out, err = capfd.readouterr()
-    (row,) = [line for line in out.splitlines() if line.startswith("broken ")]
+    row = out[out.index("broken ") :]
     for part in ("test_accounting.py::test_identical_request", "P again", "lost_reuse", "400/1 ->"):
         assert part in row
     assert f", {front}" in err
@@ -61,6 +61,26 @@ def test_with_ones_own_flags(
     options = ("-k", "test_identical_request and completion and kvu", f"--config={file}")
     assert run(real_server, real_server, *options) == 0
     assert "unchanged: 4, no verdict on either: 4" in capfd.readouterr().out
+
+
+def test_ledgers_in_place_of_builds(
+    real_server: Path, front: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "kept" / "both"
+    assert run(real_server, front, *ONE, f"--report={kept}") == EXIT_FAILED
+    first = capfd.readouterr().out
+    base, head = kept / "base.jsonl", kept / "head.jsonl"
+    assert run(base, head) == EXIT_FAILED
+    out, err = capfd.readouterr()
+    assert (out, err) == (first, "")
+    assert run(head, base, "--format=markdown") == 0
+    assert str(tmp_path) not in capfd.readouterr().out
+    assert run(base, base) == EXIT_USAGE
+    assert "was given twice" in capfd.readouterr().err
+    assert run(base, front, "-k", "x") == EXIT_USAGE
+    assert "-k can only be given with builds, and " in capfd.readouterr().err
+    assert run(base, head, "-n", "2", "--memory=llama") == EXIT_USAGE
+    assert "--memory, -n can only be given with builds, and " in capfd.readouterr().err
 
 
 def test_nothing_to_compare(real_server: Path, capfd: pytest.CaptureFixture[str]) -> None:

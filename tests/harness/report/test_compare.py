@@ -7,10 +7,12 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from harness.compare import compare
 from harness.ledger import Run, VerdictRow
-from harness.report.compare import SCHEMA, facts, parts
-from harness.report.format import terminal
+from harness.report.compare import SCHEMA, Asked, facts, page, parts
+from harness.report.format import in_markdown, terminal
 from tests.harness.test_compare import ERROR, FAILS, HOLDS, LESS, LOST, NOT_TESTED, P, failing
 
 BUILD = {"id": "b1", "commit": "7e4c0a9", "path": "/x/llama-server"}
@@ -92,6 +94,38 @@ def test_nothing_to_compare_is_said() -> None:
         "nothing was compared: no scenario reached a verdict on both",
         "unchanged: 0, no verdict on either: 1",
     ]
+
+
+def test_runs_that_differ_in_more_than_the_build_are_told() -> None:
+    other = {**FACTS, "server_args": ["-np", "4"], "models": [{"name": "llama"}]}
+    base, head = run(HOLDS), Run(other, (HOLDS,))
+    text = [*terminal(parts(base, head, compare(base, head)))]
+    assert "the runs differ in server arguments: base the defaults, head -np 4" in text
+    assert "the runs differ in models: base , head llama" in text
+
+
+def test_markdown_has_counts_and_a_legend_first_and_no_local_path() -> None:
+    base, head = run(HOLDS), run(BROKEN)
+    asked = Asked(refs=("/x/llama-server", "b1"))
+    text = [*in_markdown(page(base, head, compare(base, head), asked))]
+    assert text[0] == "- broken: 1, unchanged: 0"
+    assert text[1].startswith("- broken: fails in a way it did not")
+    assert text[2:4] == ["- base: b1 (7e4c0a9)", "- head: b1 (7e4c0a9)"]
+    assert "/x/" not in "\n".join(text)
+    again = "llama-harness compare PATH b1 --memory=llama -k 'test_x[llama-np1-kvu-completion]'"
+    assert again in text
+    asked = Asked(refs=("b1", "b2"), config="prod.toml")
+    assert any(
+        "b1 b2 --config prod.toml -k" in line
+        for line in in_markdown(page(base, head, compare(base, head), asked))
+    )
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_it_fits_the_terminal(width: int) -> None:
+    base, head = run(HOLDS), run(BROKEN)
+    text = [*terminal(parts(base, head, compare(base, head)), width)]
+    assert max(map(len, text)) <= width
 
 
 def test_facts_for_programs() -> None:
