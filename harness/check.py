@@ -51,7 +51,8 @@ def accepting(run: Run, issues: Collection[str]) -> Run:
     return replace(run, verdicts=tuple(rows))
 
 
-_AT_START = ("ServerExited: ", "ServerEnded: ")
+_AT_START = re.compile(r"\S+ does not start\b")
+"""What the first scenario says whose server does not start; the others are not tested for it."""
 _CLASH = re.compile(r"needs (?P<needs>.+), (?:args|--llama-arg) gives (?P<given>.+)")
 
 
@@ -157,26 +158,28 @@ class Check:
     def troubles(self) -> tuple[Trouble, ...]:
         """The errors, each with all configurations that had it."""
         tried = [row for row in self.rows if status_of(row) is not Status.NOT_TESTED]
-        found: dict[tuple[bool, str], list[VerdictRow]] = {}
+        whole = Counter(row.model for row in tried)
+        found: dict[str, list[VerdictRow]] = {}
         for row in tried:
             if status_of(row) is Status.ERROR:
-                start = not row.requests and (row.reason or "").startswith(_AT_START)
-                found.setdefault((start, row.model if start else row.reason or ""), []).append(row)
-        whole = Counter(row.model for row in tried)
+                found.setdefault(row.reason or "error", []).append(row)
         return tuple(
             Trouble(
-                # What is read of a log that breaks off may be more or less of it.
-                reason=max((row.reason or "error" for row in rows), key=len),
-                at_start=start,
-                rows=tuple(rows),
+                reason=reason,
+                at_start=_AT_START.match(reason) is not None,
+                rows=(*rows, *(row for row in self._untested if row.reason == reason)),
                 models=tuple(
                     model
                     for model, count in Counter(row.model for row in rows).items()
                     if count == whole[model]
                 ),
             )
-            for (start, _), rows in found.items()
+            for reason, rows in found.items()
         )
+
+    @property
+    def _untested(self) -> tuple[VerdictRow, ...]:
+        return tuple(row for one in self.outcomes for row in one.those(Status.NOT_TESTED))
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
@@ -196,8 +199,9 @@ class Check:
 
     @property
     def not_tested(self) -> Mapping[str, int]:
-        """Why configurations were not tested, and how many of them for each reason."""
-        return reasons_of(row for one in self.outcomes for row in one.those(Status.NOT_TESTED))
+        """Why configurations were not tested but for an error, and how many for each reason."""
+        errors = {trouble.reason for trouble in self.troubles}
+        return reasons_of(row for row in self._untested if row.reason not in errors)
 
 
 def check(run: Run) -> Check:

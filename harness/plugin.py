@@ -37,6 +37,7 @@ from harness.recorder import (
     is_worker,
     recorder,
 )
+from harness.report.table import wrapped
 from harness.scenario import Scenario
 from harness.server.config import ConfigFields
 from harness.server.guard import Guard
@@ -161,9 +162,10 @@ def pytest_configure_node(node: WorkerController) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Which server won, and what it is."""
+    """Say which server won, and what it is."""
     found = config.stash[_SESSION]
-    return found.header() if found else []
+    width = config.get_terminal_writer().fullwidth
+    return [line for text in (found.header() if found else []) for line in wrapped(text, width)]
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:

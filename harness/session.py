@@ -111,8 +111,11 @@ class Session:
         """Lines for the head of a run."""
         lines = []
         for build in self.builds:
-            where = f"by {build.origin.said_by}, device: {self._device_title(build)}"
-            lines += [f"llama-server {build.id}: {build.title}, {where}", f"  {build.origin.path}"]
+            name = "" if build.title.startswith(f"{build.id} ") else f" {build.id}:"
+            lines += [
+                f"llama-server{name} {build.title}, device: {self._device_title(build)}",
+                f"  by {build.origin.said_by}: {build.origin.path}",
+            ]
         if self.attached is not None:
             lines.append(f"attached to: {self.attached.url}, process {self.attached.pid}")
         lines += _about(self.models)
@@ -257,7 +260,7 @@ def _about(models: Sequence[Model]) -> list[str]:
     """Which models, with what a person may want to know of a real one."""
     if models[0].oracle is not None:
         names = ", ".join(f"{model.name} ({model.memory})" for model in models)
-        return [f"generated models: {names}; answers judged by: cell and cold runs"]
+        return [f"generated models: {names}", "answers judged by: cell and cold runs"]
     (model,) = models
     files = (f"{letter} {file.path.name}" for letter, file in model.adapters.items())
     adapters = ", ".join(files) or "none"

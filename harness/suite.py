@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from harness import progress
-from harness.errors import DoesNotRun, NoVerdict, UsageProblem
+from harness.errors import EXIT_NOT_OBTAINED, DoesNotRun, NoVerdict, UsageProblem
 from harness.ledger import Run, read
 from harness.server.device import AUTO
 from harness.server.guard import Guard
@@ -28,12 +28,11 @@ _PLUGINS = ("harness.plugin", "harness.progress", "pytest_timeout")
 _WORKERS = "xdist.plugin"
 _ENDED = (0, 1, 5)
 """Exit codes of a run that came to its end."""
-_DOES_NOT_RUN = 3
-"""Of a run whose build has instructions that this CPU does not have; also of pytest's own bugs."""
 _USAGE = 4
 _TELLING = re.compile(r"^(?:!+ )?(?:ERROR|(?:[\w.]*\.)?Exit): (.*?)(?: !+)?$")
 """A line with which pytest says why it ended."""
 _INTERNAL = "INTERNALERROR>"
+"""What pytest prints where it fails itself, which has the same exit code."""
 _SECONDS_TO_END = 20.0
 """For pytest to end its servers, once it is told to."""
 
@@ -218,7 +217,7 @@ def _found(ledger: Path, code: int, said: str, printed: str = "") -> Run:
     words = _telling(said)
     if code == _USAGE:
         raise UsageProblem(words or "pytest did not understand its options")
-    if code == _DOES_NOT_RUN and _INTERNAL not in said + printed:
+    if code == EXIT_NOT_OBTAINED and _INTERNAL not in said + printed:
         lines = f"{printed}\n{said}".splitlines()
         if reasons := [match[1] for match in map(_reason, lines) if match]:
             raise DoesNotRun(reasons[-1])

@@ -58,7 +58,7 @@ class Summary:
         terminalreporter.section("llama-server KV-cache reuse")
         width = self._config.get_terminal_writer().fullwidth
         if self._config.option.verbose > 0:
-            for text in summary(self.rows):
+            for text in summary(self.rows, width):
                 terminalreporter.write_line(text)
             terminalreporter.write_line("")
         for line in screen(self.rows, width=width, titles=self.titles, more=self._more()):

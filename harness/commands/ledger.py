@@ -6,9 +6,10 @@ import argparse
 import itertools
 from pathlib import Path
 
-from harness.commands.output import printed
+from harness.commands.output import printed, width
 from harness.ledger import read
 from harness.report.ledger import Only, rows, sums
+from harness.report.terminal import summary
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -34,11 +35,16 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="only the steps that have a reason, whether they failed or not, and no sums",
     )
     part.add_argument("--sums", action="store_true", help="only the sums")
+    part.add_argument(
+        "--table", action="store_true", help="the table that pytest -v shows at its end, alone"
+    )
     parser.set_defaults(run=_run, only=Only.ALL)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     run, only = read(arguments.file), arguments.only
+    if arguments.table:
+        return printed(summary(run.verdicts, width()))
     parts = [] if arguments.sums else [rows(run, only)]
     if only is Only.ALL:
         parts.append(sums(run))

@@ -6,10 +6,14 @@ import os
 import sys
 from collections.abc import Iterable
 
+from harness.errors import EXIT_NOT_OBTAINED as EXIT_NOT_OBTAINED
 from harness.errors import UsageProblem
 
-EXIT_FAILED, EXIT_NOT_OBTAINED, EXIT_USAGE, EXIT_NO_VERDICT = 1, 3, 4, 5
+EXIT_FAILED, EXIT_USAGE, EXIT_NO_VERDICT = 1, 4, 5
 EXIT_INTERRUPTED, EXIT_PIPE = 130, 141
+_PIPED = 100
+"""Columns where stdout is no terminal and `$COLUMNS` says nothing."""
+_NARROWEST = 40
 
 
 def printed(lines: Iterable[str]) -> int:
@@ -32,3 +36,10 @@ def printed(lines: Iterable[str]) -> int:
             f"the output cannot be written: {error.strerror}", hint="redirect it elsewhere"
         ) from None
     return 0
+
+
+def width() -> int:
+    """Return the columns to print in: those of `$COLUMNS`, the terminal, or 100 for a pipe."""
+    from shutil import get_terminal_size  # takes longer to import than all else here
+
+    return max(get_terminal_size((_PIPED, 24)).columns, _NARROWEST)

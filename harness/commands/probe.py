@@ -25,11 +25,14 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     from harness.builds.base import Flavour
-    from harness.builds.build import examine
+    from harness.builds.build import accept, examine
     from harness.builds.ladder import ready
     from harness.builds.obtain import obtain, origin
     from harness.builds.origin import locate
+    from harness.session import DEFAULT_SECONDS
 
     named = [origin(ready(obtain(ref)), Flavour.CPU, "ref") for ref in arguments.binary]
     builds = examine(named or locate([], os.environ))
-    return printed(json.dumps(build.facts(), indent=2) for build in builds)
+    code = printed(json.dumps(build.facts(), indent=2) for build in builds)
+    accept(builds, DEFAULT_SECONDS)
+    return code

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -13,6 +12,7 @@ from typing import Any
 from harness.builds.base import Flavour
 from harness.builds.ladder import ready
 from harness.builds.obtain import obtain
+from harness.commands.output import width
 from harness.deployment import in_keys
 from harness.errors import UsageProblem
 from harness.ledger import Run
@@ -23,9 +23,6 @@ from harness.session import Session
 from harness.suite import Selection, Server, run_suite
 
 _DEVICE = {"--device", "-dev"}
-_PIPED = 100
-"""Columns where stdout is no terminal and `$COLUMNS` says nothing."""
-_NARROWEST = 40
 
 
 def selection(arguments: argparse.Namespace) -> Selection:
@@ -85,8 +82,3 @@ def shown(
     if form == Format.MARKDOWN:
         return in_markdown(parts if page is None else page)
     return terminal(parts, width())
-
-
-def width() -> int:
-    """Return the columns to print in: those of `$COLUMNS`, the terminal, or 100 for a pipe."""
-    return max(shutil.get_terminal_size((_PIPED, 24)).columns, _NARROWEST)

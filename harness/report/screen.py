@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from harness.check import reasons_of
 from harness.errors import Selectable
 from harness.ledger import Reason, Verdict, VerdictRow
 from harness.models.synthetic.store import MODELS
-from harness.report.table import columns
+from harness.report.table import columns, wrapped
 from harness.report.terminal import abbreviated, answers, starts
 from harness.report.wording import shown
 
@@ -250,10 +249,8 @@ def _apart(lines: Iterable[Line]) -> Iterator[Line]:
 
 
 def _wrapped(
-    text: str, colour: Colour, width: int, *, indent: str = "", then: str | None = None
+    text: str, colour: Colour, width: int, *, indent: str = "", then: str = "  "
 ) -> Iterator[Line]:
-    """Fold a text to the width of the screen, the further lines indented."""
-    (text,) = columns([[text]])  # what no terminal can show is a question mark
-    further = f"{indent}  " if then is None else then
-    for line in textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=further):
-        yield Line(line, colour)
+    """Fold a text to the width of the screen, the further lines indented by `then`."""
+    for line in wrapped(text, width - len(indent), then):
+        yield Line(indent + line, colour)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from harness.ledger import ColdRow, Verdict, VerdictRow
 from harness.report.reasons import Group, groups, in_tokens
-from harness.report.table import columns
+from harness.report.table import folded, wrapped
 from harness.report.wording import link, shown
 
 _HEAD = (
@@ -30,23 +30,25 @@ _STARTS = 3
 _NOT_SHOWN_AS_ROWS = (Verdict.UNSUPPORTED, Verdict.NOT_TESTED)
 
 
-def summary(rows: Sequence[VerdictRow]) -> list[str]:
-    """The whole summary: the table, what was not tested and why, and the totals."""
+def summary(rows: Sequence[VerdictRow], width: int) -> list[str]:
+    """Render the whole result in lines of `width` columns.
+
+    The table, what was not tested and why, and the totals.
+    """
     tested = [row for row in rows if row.verdict not in _NOT_SHOWN_AS_ROWS]
-    lines = _table(tested) if tested else []
-    lines += answers(tested)
-    lines += _slot_files(tested)
-    lines += bugs(tested)
-    lines += _reasons(tested)
+    lines = _table(tested, width) if tested else []
+    texts = [*answers(tested), *_slot_files(tested), *bugs(tested)]
+    lines += [line for text in texts for line in wrapped(text, width)]
+    lines += _reasons(tested, width)
     not_tested = [row for row in rows if row.verdict in _NOT_SHOWN_AS_ROWS]
-    lines += _not_tested(not_tested)
+    lines += [line for text in _not_tested(not_tested) for line in wrapped(text, width)]
     lines += starts(not_tested)
     totals = Counter(row.verdict for row in rows)
     counts = (f"{totals[verdict]} {verdict}" for verdict in Verdict if totals[verdict])
     return [*lines, f"scenarios: {', '.join(counts)}"]
 
 
-def _table(rows: Sequence[VerdictRow]) -> list[str]:
+def _table(rows: Sequence[VerdictRow], width: int) -> list[str]:
     """Configurations with the same outcome share a row."""
     builds, models = {row.build for row in rows}, {row.model for row in rows}
     merged: dict[tuple[str, ...], list[str]] = {}
@@ -57,7 +59,7 @@ def _table(rows: Sequence[VerdictRow]) -> list[str]:
         merged.setdefault((*build, *_outcome(row)), []).append(where)
     head = (("build",) if len(builds) > 1 else ()) + _HEAD
     body = sorted((*key, abbreviated(where)) for key, where in merged.items())
-    return columns([head, *body])
+    return folded([head, *body], width)
 
 
 def _outcome(row: VerdictRow) -> tuple[str, ...]:
@@ -124,14 +126,14 @@ def bugs(rows: Iterable[VerdictRow]) -> list[str]:
     return [" ".join(filter(None, [f"{issue}:", what, link(issue)])) for issue, what in named]
 
 
-def _reasons(rows: Iterable[VerdictRow]) -> list[str]:
+def _reasons(rows: Iterable[VerdictRow], width: int) -> list[str]:
     """The failing steps by reason."""
     body = [
         (group.cause, str(len(group.steps)), in_tokens(group.read_again), _scenarios(group))
         for group in groups(rows, only_failed=True)
     ]
     head = ("why steps failed, known bugs included", "steps", "read again", "in (steps)")
-    return ["", *columns([head, *body]), ""] if body else []
+    return ["", *folded([head, *body], width), ""] if body else []
 
 
 def _scenarios(group: Group) -> str:

@@ -41,7 +41,7 @@ def test_configurations_are_abbreviated(configurations: list[str], short: str) -
 
 def test_configurations_with_the_same_outcome_share_a_row() -> None:
     other = replace(VERDICT, configuration="np1-nokvu-completion")
-    lines = summary([VERDICT, other])
+    lines = summary([VERDICT, other], 400)
     assert len(lines) == 8  # head, one row, what the bug is, why (4), totals
     for part in ("test_lora.py::test_x", "0/609", "known bug", "#30275", "P again: lost_reuse"):
         assert part in lines[1]
@@ -63,7 +63,7 @@ def test_failing_steps_are_summed_by_reason() -> None:
 
     evicted = [failed(f"test_{name}", Cause.EVICTED, 10) for name in "aabbcde"]
     consumed = failed("test_a", Cause.CONSUMED, 500)
-    lines = summary([*evicted, consumed, failed("test_a", Cause.FROM_SLOT, 0)])
+    lines = summary([*evicted, consumed, failed("test_a", Cause.FROM_SLOT, 0)], 400)
     at = next(i for i, line in enumerate(lines) if line.startswith("why steps failed"))
     assert lines[at + 1].split()[-4:] == ["1", "-", "test_a", "(1)"]  # the worse kind comes first
     assert lines[at + 2].split()[-4:] == ["1", "500", "test_a", "(1)"]
@@ -75,12 +75,12 @@ def test_a_step_that_did_not_fail_is_no_failure_with_a_reason() -> None:
     (row,) = VERDICT.requests
     reason = Reason(cause=Cause.EVICTED, text="so it was")
     held = replace(VERDICT, requests=(replace(row, failures=(), reason=reason),))
-    assert not any("why" in line for line in summary([held]))
+    assert not any("why" in line for line in summary([held], 400))
 
 
 def test_a_failure_that_looks_like_a_known_bug_is_told_from_one() -> None:
     failed = replace(VERDICT, verdict=Verdict.FAILED)
-    assert " failed   like #30275 " in summary([failed])[1]
+    assert " failed   like #30275 " in summary([failed], 400)[1]
 
 
 def test_what_answers_were_held_to() -> None:
@@ -96,7 +96,7 @@ def test_what_answers_were_held_to() -> None:
     nothing_reused = ColdRow(limit=0.02, signal=0.9)
     rows = [row("one", judged, further, hidden, ColdRow(limit=2e-3, apart=0.0))]
     rows.append(row("other", judged, nothing_reused))
-    assert [line for line in summary(rows) if line.startswith("answers")] == [
+    assert [line for line in summary(rows, 400) if line.startswith("answers")] == [
         "answers on one: 2 judged, 0.0e+00 to 2.5e-01 nats from a cold run's, "
         "6.2e-02 to 1.2e-01 allowed; control: noise 4.0e-03 to 1.5e-02, "
         "other adapters or text 1.0e+00",
@@ -109,20 +109,20 @@ def test_what_answers_were_held_to() -> None:
 
 def test_kinds_of_a_step_stand_together() -> None:
     row = replace(VERDICT, signature=("P, x: wrong_answer", "P, x: wrong_reuse", "Q: crash"))
-    assert "P, x: wrong_answer + wrong_reuse; Q: crash" in summary([row])[1]
+    assert "P, x: wrong_answer + wrong_reuse; Q: crash" in summary([row], 400)[1]
 
 
 def test_builds_are_told_apart_only_when_there_are_several() -> None:
     other = replace(VERDICT, build="b11434")
-    assert "b10434" not in "\n".join(summary([VERDICT]))
-    assert "b11434" in "\n".join(summary([VERDICT, other]))
+    assert "b10434" not in "\n".join(summary([VERDICT], 400))
+    assert "b11434" in "\n".join(summary([VERDICT, other], 400))
 
 
 def test_what_was_not_tested_is_listed_with_its_reason() -> None:
     row = replace(
         VERDICT, verdict=Verdict.NOT_TESTED, reason="needs adapter B", requests=(), issue=None
     )
-    lines = summary([row, row])
+    lines = summary([row, row], 400)
     assert lines == [
         "not tested: 2 configurations: needs adapter B",
         "scenarios: 2 not tested",
@@ -142,12 +142,12 @@ def test_how_to_start_a_server_is_told_of_a_few() -> None:
         )
 
     few = [row(1, 1), row(2, 1), row(3, 2), row(4, 4)]
-    assert summary(few)[1:-1] == [
+    assert summary(few, 400)[1:-1] == [
         "for test_lora.py::test_x[c1] and 1 more start it as: 'a server' -np 1",
         "for test_lora.py::test_x[c3] start it as: 'a server' -np 2",
         "for test_lora.py::test_x[c4] start it as: 'a server' -np 4",
     ]
-    assert summary([*few, row(5, 8)])[1:-1] == [
+    assert summary([*few, row(5, 8)], 400)[1:-1] == [
         "to see how to start a server for one of these, select it alone (-k)"
     ]
 
@@ -158,9 +158,9 @@ def test_large_slot_files_say_how_fast_they_were_read() -> None:
         return replace(VERDICT, requests=(RequestRow(step="restore", route="restore", file=file),))
 
     def told(*sizes: int) -> list[str]:
-        return [line for line in summary([*map(with_file, sizes)]) if "slot files" in line]
+        return [line for line in summary([*map(with_file, sizes)], 400) if "slot files" in line]
 
     where = "slot files on b10434, test_lora.py::test_x"
     assert told(15_000_000) == [f"{where}: restore at 1500 MB/s"]
     assert told(15_000_000, 10_000_000) == [f"{where}: restore at 1000 to 1500 MB/s"]
-    assert "slot files" not in "\n".join(summary([with_file(900_000)]))
+    assert "slot files" not in "\n".join(summary([with_file(900_000)], 400))
