@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 from harness.builds.acceptance import check_runs
+from harness.builds.number import number_by_place
 from harness.builds.origin import Origin
 from harness.errors import RequestError, ServerError
-from harness.files import sha256_of
+from harness.files import libraries_sha256, sha256_of
 from harness.server.capabilities import Capabilities, probe
 from harness.server.guard import Guard
 from harness.server.process import Program
@@ -36,8 +36,8 @@ class Build:
 
     @property
     def number(self) -> int | None:
-        """The build number, where anybody knows it."""
-        return self.origin.number or self.capabilities.build_number
+        """The build number, where the binary says a believable one or its place tells it."""
+        return self.capabilities.build_number or self.origin.number
 
     @property
     def program(self) -> Program:
@@ -101,11 +101,12 @@ class Build:
 
 
 def examine(origins: Sequence[Origin], launcher: tuple[str, ...] = ()) -> tuple[Build, ...]:
-    """Probes each binary once. Raises `UsageProblem` for the first that is no llama-server."""
+    """Probe each binary once. Raises `UsageProblem` for the first that is no llama-server."""
     with Guard() as guard:
-        probed = [probe(origin.path, guard.session) for origin in origins]
+        probed = [(origin, probe(origin.path, guard.session)) for origin in origins]
+        found = [(_numbered(*one, guard), one[1]) for one in probed]
     builds: list[Build] = []
-    for origin, capabilities in zip(origins, probed, strict=True):
+    for origin, capabilities in found:
         taken = {build.id for build in builds}
         builds.append(
             Build(
@@ -137,8 +138,16 @@ def accept(builds: Iterable[Build], seconds: float) -> None:
             )
 
 
+def _numbered(origin: Origin, capabilities: Capabilities, guard: Guard) -> Origin:
+    """Add the number that the binary's place tells, where nobody else knows it."""
+    if capabilities.build_number or origin.number:
+        return origin
+    number = number_by_place(origin.path, capabilities.commit, guard)
+    return replace(origin, number=number)
+
+
 def _id(capabilities: Capabilities, origin: Origin, taken: set[str]) -> str:
-    number = origin.number or capabilities.build_number
+    number = capabilities.build_number or origin.number
     base = f"b{number}" if number else capabilities.commit or _folder_name(origin.path)
     candidates = (base, *(f"{base}.{count}" for count in range(2, len(taken) + 3)))
     return next(candidate for candidate in candidates if candidate not in taken)
@@ -148,13 +157,3 @@ def _folder_name(path: Path) -> str:
     """What people call a build of no known commit: the folder it is in, but for the usual ones."""
     names = (re.sub(r"\W", "_", parent.name) for parent in path.parents)
     return next((name for name in names if name and name not in _USUAL_FOLDERS), "server")
-
-
-def libraries_sha256(directory: Path) -> str | None:
-    """Return one checksum of the shared libraries in a directory; None where there are none."""
-    digest, found = hashlib.sha256(), False
-    for library in sorted(directory.glob("*.so*")):
-        if not library.is_symlink():
-            digest.update(f"{library.name} {sha256_of(library)}\n".encode())
-            found = True
-    return digest.hexdigest() if found else None

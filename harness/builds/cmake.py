@@ -95,7 +95,11 @@ class Workshop:
         build = self._home / "build"
         with steps.step("configuring", log=runner.log):
             configured = runner.run(
-                *("cmake", "-S", self.tree, "-B", build), *flags, *version.flags, seconds=_LONGEST
+                *("cmake", "-S", self.tree, "-B", build),
+                *flags,
+                *version.flags,
+                seconds=_LONGEST,
+                watch=steps.watch,
             )
         _check(configured, runner.log)
         steps.say("what ccache does not know takes minutes to compile")
@@ -103,6 +107,7 @@ class Workshop:
             built = runner.run(
                 *("cmake", "--build", build, "--target", TARGET, "--parallel", _jobs(runner)),
                 seconds=_LONGEST,
+                watch=steps.watch,
             )
         _check(built, runner.log)
         binary = _binary(build)

@@ -8,7 +8,8 @@ import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +27,8 @@ _OURS = {
 _NOT_THEIRS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY")
 
 
+_LOOK_SECONDS = 0.5
+"""How often the output of a program that is watched is looked at."""
 _DISK_FULL = re.compile(r": (No space left on device|Disk quota exceeded)")
 _PREFIX = re.compile(r"^(fatal|error|ERROR): (unable to access '\S+': )?")
 """What programs begin with to say that it is an error, and what is known."""
@@ -65,8 +68,17 @@ class Runner:
     log: Path
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
-    def run(self, *command: str | Path, seconds: float | None = None) -> Result:
-        """The whole output, once it has ended. Raises `NotHere` where it cannot be run or hangs."""
+    def run(
+        self,
+        *command: str | Path,
+        seconds: float | None = None,
+        watch: Callable[[str], None] | None = None,
+    ) -> Result:
+        """Run a program to its end and return its whole output.
+
+        `watch` is called every half second with the output since its last call, also where there
+        is none. Raises `NotHere` where the program cannot be run, or has not ended in `seconds`.
+        """
         words = [str(word) for word in command]
         self.log.parent.mkdir(parents=True, exist_ok=True)
         # What git says may have a password in it.
@@ -74,7 +86,9 @@ class Runner:
             log.write(f"$ {without_credentials(shlex.join(words))}\n".encode())
             log.flush()
             start = log.tell()
-            returncode = self._ended(self._started(words, log.fileno()), words[0], seconds)
+            process = self._started(words, log.fileno())
+            look = self._look(watch, start) if watch else None
+            returncode = self._ended(process, words[0], seconds, look)
         with self.log.open("rb") as log:
             log.seek(start)
             result = Result(returncode, log.read().decode(errors="replace"))
@@ -96,10 +110,31 @@ class Runner:
         except OSError as error:
             raise NotHere(f"{words[0]} cannot be run: {error.strerror}", trouble=True) from None
 
-    def _ended(self, process: subprocess.Popen[bytes], name: str, seconds: float | None) -> int:
+    def _look(self, watch: Callable[[str], None], start: int) -> Callable[[], None]:
+        """Make a function that hands on what was written into the log since it was last called."""
+        position = start
+
+        def look() -> None:
+            nonlocal position
+            with self.log.open("rb") as log:
+                log.seek(position)
+                new = log.read()
+            position += len(new)
+            watch(new.decode(errors="replace"))
+
+        return look
+
+    def _ended(
+        self,
+        process: subprocess.Popen[bytes],
+        name: str,
+        seconds: float | None,
+        look: Callable[[], None] | None,
+    ) -> int:
+        """Wait for a program's end, looking at its output meanwhile; return its exit code."""
         self.guard.add(process.pid)
         try:
-            return process.wait(seconds)
+            return _waited(process, seconds, look)
         except subprocess.TimeoutExpired:
             raise NotHere(
                 f"{Path(name).name} gave no answer in {seconds:g} s", trouble=True
@@ -109,6 +144,23 @@ class Runner:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
             self.guard.discard(process.pid)
+
+
+def _waited(
+    process: subprocess.Popen[bytes], seconds: float | None, look: Callable[[], None] | None
+) -> int:
+    """Wait for a program's end. Raises `subprocess.TimeoutExpired` after `seconds`."""
+    if look is None:
+        return process.wait(seconds)
+    deadline = None if seconds is None else time.monotonic() + seconds
+    while True:
+        left = _LOOK_SECONDS if deadline is None else deadline - time.monotonic()
+        try:
+            return process.wait(min(max(left, 0), _LOOK_SECONDS))
+        except subprocess.TimeoutExpired:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise
+            look()
 
 
 def installed(program: str, environ: Mapping[str, str] = os.environ) -> str | None:

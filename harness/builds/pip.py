@@ -19,6 +19,8 @@ from harness.builds.store import Store
 _TO_READ_SDISTS = ("setuptools", "setuptools-scm", "wheel")
 # Another release of pip is no better at this, and asking takes time.
 _QUIETLY = ("--disable-pip-version-check", "--no-input", "--retries", "1", "--timeout", "20")
+_VERSION = re.compile(r"pip (\d+)\.(\d+)")
+_RAW_BAR_SINCE = (24, 1)
 _OTHERS = re.compile(r"\(from versions: (?!none\))")
 
 
@@ -45,9 +47,11 @@ class Pip:
         wanted = f"{package}=={version}"
         with steps.step(f"fetching {package} {version}", log=self.runner.log):
             result = self.runner.run(
-                *(python, "-m", "pip", "download", *_QUIETLY, "--no-deps"),
+                python,
+                *("-m", "pip", "download", *_QUIETLY, *self._told(python), "--no-deps"),
                 *kind,
                 *("--dest", into, wanted),
+                watch=steps.watch,
             )
         files = list(into.iterdir())
         if result.returncode == 0 and len(files) == 1:
@@ -70,19 +74,27 @@ class Pip:
                 return python
             shutil.rmtree(self._home, ignore_errors=True)
             with steps.step("setting up pip", log=self.runner.log):
-                made = self.runner.run(sys.executable, "-m", "venv", self._home)
+                made = self.runner.run(sys.executable, "-m", "venv", self._home, watch=steps.watch)
                 if made.returncode != 0:
                     raise NotHere(
                         "python -m venv fails",
                         hint="Debian, Ubuntu: apt-get install python3-venv",
                         trouble=True,
                     )
-                self._install(python, _TO_READ_SDISTS)
+                self._install(python, _TO_READ_SDISTS, steps)
             whole.touch()
         return python
 
-    def _install(self, python: Path, packages: Sequence[str]) -> None:
-        result = self.runner.run(python, "-m", "pip", "install", *_QUIETLY, *packages)
+    def _told(self, python: Path) -> tuple[str, ...]:
+        """Choose the progress bar that can be read; an older pip has none off a terminal."""
+        version = _VERSION.match(self.runner.run(python, "-m", "pip", "--version").text)
+        new = version is not None and (int(version[1]), int(version[2])) >= _RAW_BAR_SINCE
+        return ("--progress-bar", "raw") if new else ()
+
+    def _install(self, python: Path, packages: Sequence[str], steps: Steps) -> None:
+        result = self.runner.run(
+            python, "-m", "pip", "install", *_QUIETLY, *packages, watch=steps.watch
+        )
         if result.returncode != 0:
             raise _refusal(result, ", ".join(packages))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,26 +96,27 @@ class Upstream:
         """Puts the files of a commit where there is nothing yet."""
         with self._ours(steps):
             with steps.step(f"checking out {commit[:12]}"):
-                done = self._checked_out(commit, tree)
+                done = self._checked_out(commit, tree, steps)
             if not done.ok:  # it may be the network that failed
                 self._asked = False
                 self._check_answers()
-                done = self._checked_out(commit, tree)
+                done = self._checked_out(commit, tree, steps)
             if done.ok:
                 return
             self._remake()
             if not self._fetch(commit, steps=steps):
                 self._fetch_master(steps)
-            done = self._checked_out(commit, tree)
+            done = self._checked_out(commit, tree, steps)
             if not done.ok:
                 line = without_credentials(done.error)
                 raise NotHere(f"git worktree: {line}", trouble=True)
 
-    def _checked_out(self, commit: str, tree: Path) -> Result:
+    def _checked_out(self, commit: str, tree: Path, steps: Steps) -> Result:
         """Fetches the contents, too."""
         shutil.rmtree(tree, ignore_errors=True)
         self._git("worktree", "prune")
-        return self._git("worktree", "add", "--force", "--detach", tree, commit)
+        words = ("worktree", "add", "--force", "--detach", tree, commit)
+        return self._git(*words, watch=steps.watch)
 
     def _tag(self, number: int, steps: Steps) -> str:
         tag = f"refs/tags/b{number}"
@@ -195,12 +196,12 @@ class Upstream:
     def _fetch(self, refspec: str, *, steps: Steps) -> bool:
         """Fetches a ref into the mirror; False where there is none."""
         self._check_answers()
-        words = ("fetch", "--no-tags", "--filter=blob:none", "origin", refspec)
+        words = ("fetch", "--progress", "--no-tags", "--filter=blob:none", "origin", refspec)
         with steps.step(f"fetching {refspec.partition(':')[0].lstrip('+')} from {self.shown}"):
-            result = self._git(*words)
+            result = self._git(*words, watch=steps.watch)
             if not result.ok and _CORRUPT.search(result.text):
                 self._remake()
-                result = self._git(*words)
+                result = self._git(*words, watch=steps.watch)
         if result.ok:
             return True
         if "couldn't find remote ref" in result.text or "not our ref" in result.text:
@@ -255,9 +256,14 @@ class Upstream:
         self._master_is_new = None
         self._prepare()
 
-    def _git(self, *words: str | Path, seconds: float | None = None) -> Result:
+    def _git(
+        self,
+        *words: str | Path,
+        seconds: float | None = None,
+        watch: Callable[[str], None] | None = None,
+    ) -> Result:
         command = (*_GIT, f"--git-dir={self._mirror}", *words)
-        return self._runner.run(*command, seconds=seconds)
+        return self._runner.run(*command, seconds=seconds, watch=watch)
 
     def _must(self, *words: str | Path) -> Result:
         result = self._git(*words)

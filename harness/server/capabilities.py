@@ -20,8 +20,8 @@ PROBE_SECONDS = 60.0
 _VERSION = re.compile(
     r"version: (?:(?P<n1>\d+) \((?P<c1>\w+)\)|\S+ \(build (?P<n2>\d+), commit (?P<c2>\w+)\))"
 )
-_FIRST_NUMBER = 6000
-"""No earlier build has the host-RAM prompt cache."""
+FIRST_NUMBER = 6000
+"""No earlier build has the host-RAM prompt cache: a smaller number is that of a shallow clone."""
 _HELP_FLAGS = re.compile(r"-{1,2}[A-Za-z][\w-]*(?:,\s+-{1,2}[A-Za-z][\w-]*)*")
 _LOADER = re.compile(r"error while loading shared libraries: ([^:\s]+)")
 _LIBC = re.compile(r"version `(GLIBC\w*_[\d.]+)' not found")
@@ -186,7 +186,7 @@ def _commit(text: str) -> str | None:
 def _build_number(text: str) -> int | None:
     match = _VERSION.search(text)
     number = int(match["n1"] or match["n2"]) if match else 0
-    return number if number >= _FIRST_NUMBER else None
+    return number if number >= FIRST_NUMBER else None
 
 
 def _flags(help_text: str) -> tuple[tuple[str, ...], ...]:

@@ -30,27 +30,48 @@ def test_the_same_binary_twice_has_two_ids(llama_build: Build) -> None:
     assert "-" not in one.id + two.id  # the parts of a test's id are joined by it
 
 
-def test_an_origin_knows_the_number_better_than_the_binary(llama_build: Build) -> None:
-    origin = replace(llama_build.origin, number=12345)
-    (build,) = examine([origin])
-    assert (build.number, build.id) == (12345, "b12345")
-    assert build.title.startswith("b12345 (")
+def saying(version: str, real: Path, directory: Path) -> Origin:
+    """A binary that is the real server, and says this version."""
+    directory.mkdir(parents=True)
+    binary = directory / "llama-server"
+    answer = f"[ $1 = --version ] && echo 'version: {version}' || exec {real} $1"
+    binary.write_text(f"#!/bin/sh\n{answer}\n")
+    binary.chmod(0o755)
+    return Origin(path=binary, said_by="test")
+
+
+@pytest.mark.parametrize(
+    ("version", "folder", "known", "title"),
+    [
+        ("9713 (c0ffee123)", "b9714", 9715, "b9713 (c0ffee123)"),
+        ("1 (c0ffee123)", "b9714", 9715, "b9715 (c0ffee123)"),
+        ("1 (c0ffee123)", "b9714", None, "b9714 (c0ffee123)"),
+        ("1 (7e4c0a9)", "any", None, "b10434 (7e4c0a9)"),
+        ("0 (unknown)", "llama-b9714-bin-ubuntu-x64", None, "b9714 (commit unknown)"),
+        ("1 (c0ffee123)", "any", None, "build of unknown number (c0ffee123)"),
+    ],
+)
+def test_the_number_is_the_binarys_own_or_else_that_of_its_place(
+    llama_build: Build, tmp_path: Path, version: str, folder: str, known: int | None, title: str
+) -> None:
+    origin = saying(version, llama_build.origin.path, tmp_path / folder)
+    (build,) = examine([replace(origin, number=known)])
+    assert build.title == title
+    number = title.partition(" ")[0]
+    assert build.id == (number if number != "build" else "c0ffee123")
+    assert build.facts()["number"] == build.number
+    assert Build.from_json(json.loads(json.dumps(build.to_json()))).title == title
 
 
 def test_a_build_of_no_known_commit_has_the_name_of_its_folder(
     llama_build: Build, tmp_path: Path
 ) -> None:
-    names = []
-    for folder in ("my-fix/build/bin", "base/build/bin/Release"):
-        (tmp_path / folder).mkdir(parents=True)
-        binary = tmp_path / folder / "llama-server"
-        real = llama_build.origin.path
-        binary.write_text(
-            f"#!/bin/sh\n[ $1 = --version ] && echo 'version: 0 (unknown)' || exec {real} $1\n"
-        )
-        binary.chmod(0o755)
-        names.append(Origin(path=binary, said_by="test"))
-    one, two = examine(names)
+    one, two = examine(
+        [
+            saying("0 (unknown)", llama_build.origin.path, tmp_path / folder)
+            for folder in ("my-fix/build/bin", "base/build/bin/Release")
+        ]
+    )
     assert (one.id, two.id) == ("my_fix", "base")
     assert one.libraries_sha256 is None
 

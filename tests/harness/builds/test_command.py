@@ -60,3 +60,32 @@ def test_another_repository_around_us_is_not_meant(tmp_path: Path) -> None:
         runner = Runner(guard=guard, log=tmp_path / "log", environ=environ)
         assert runner.run("git", "init", "--quiet", tmp_path / "new").ok
         assert runner.run("git", "-C", tmp_path / "new", "rev-parse", "--git-dir").ok
+
+
+def test_output_is_watched_while_it_comes(
+    runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program goes on once its first line was seen, and silence is seen as well."""
+    monkeypatch.setattr("harness.builds.command._LOOK_SECONDS", 0.01)
+    go = tmp_path / "go"
+    seen: list[str] = []
+
+    def watch(text: str) -> None:
+        seen.append(text)
+        if "".join(seen) == "[1/2] one\n" and not text:
+            go.touch()
+
+    script = f"echo '[1/2] one'; until [ -e {go} ]; do sleep 0.01; done; echo '[2/2] two'"
+    result = runner.run("sh", "-c", script, watch=watch)
+    assert result.text == "[1/2] one\n[2/2] two\n"
+    assert "" in seen
+
+
+def test_program_that_is_watched_may_hang_too(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.builds.command._LOOK_SECONDS", 0.01)
+    seen: list[str] = []
+    with pytest.raises(NotHere, match=r"sleep gave no answer in 0\.1 s"):
+        runner.run("sleep", "60", seconds=0.1, watch=seen.append)
+    assert seen

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import platform
+import re
 import select
 import signal
 import subprocess
@@ -68,6 +70,25 @@ def test_commit_is_built_and_found_again(
         again = by_source(text, store, environ)
         assert isinstance(again, Ready)
         assert again.path == outcome.path
+
+
+def test_long_steps_are_told_while_they_last(
+    store: Store,
+    environ: Mapping[str, str],
+    fake_upstream: FakeUpstream,
+    told: io.StringIO,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Redirected, by a clock on which half a minute passes between any two looks."""
+    monkeypatch.setattr("harness.builds.command._LOOK_SECONDS", 0.01)
+    fake_upstream.commit()
+    ref, seconds = parse("master"), itertools.count(step=30.0)
+    with ladder(ref, Flavour.CPU, store, environ) as whole:
+        whole.rungs = [rung for rung in whole.rungs if isinstance(rung, SourceRung)]
+        steps = Steps("master", told, clock=lambda: next(seconds))
+        assert isinstance(whole.obtain(ref, Flavour.CPU, steps), Ready)
+    for step in ("configuring", "compiling llama-server"):
+        assert re.search(rf"^master: {step}: (\d+ %, )?\d+\.\d min$", told.getvalue(), re.MULTILINE)
 
 
 def test_each_build_is_of_its_own_commit(
