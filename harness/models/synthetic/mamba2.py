@@ -8,6 +8,8 @@ from harness.models.synthetic.layers import RMS_EPSILON
 from harness.models.synthetic.recipe import Recipe
 
 LAYERS = 2
+HEAD_WIDTH = 32
+"""The width of heads that no layer has: llama.cpp takes quantised K and V only where it fits."""
 
 
 def recipe() -> Recipe:
@@ -20,6 +22,8 @@ def recipe() -> Recipe:
     metadata = {
         **state_space.METADATA,
         "attention.head_count": state_space.HEADS,  # builds up to b9093 size the mixer by it
+        "attention.key_length": HEAD_WIDTH,
+        "attention.value_length": HEAD_WIDTH,
         "attention.layer_norm_rms_epsilon": RMS_EPSILON,
         "feed_forward_length": 0,
     }

@@ -60,7 +60,7 @@ PINNED: dict[str, str] = {
     "deepseek2": "4057bbcd4d7219f0",
     "gemma3": "f46ceee901df9e37",
     "gptoss": "9450ebbe412e8789",
-    "mamba2": "ec0ea6bee782bd22",
+    "mamba2": "26422de42b7b838a",
     "rwkv7": "9fa98821ecf58350",
     "granitehybrid": "34cb2313639af051",
     "falconh1": "5242c44fdc4154fa",
@@ -239,6 +239,29 @@ def test_every_setting_shows_in_the_answer(asking: Asking, name: str) -> None:
             for token in reply.tokens:
                 others = [lp for id, lp in token.top if model.oracle.cells([id]) != ((a, b),)]
                 assert token.top[0][1] - max(others, default=-100.0) > 4  # nats
+
+
+@EVERY_MODEL
+@pytest.mark.parametrize("cache_type", ["q8_0", "q4_0"])
+@pytest.mark.parametrize("parallel", [1, 4], ids=["np1", "np4"])
+def test_k_and_v_can_be_quantised(
+    serving: Callable[..., LlamaServer], name: str, cache_type: str, parallel: int
+) -> None:
+    """Start each model with quantised K and V, and find each adapter's answer in its cell."""
+    model = generated(name)
+    assert model.oracle is not None
+    fields: ConfigFields = {
+        "flash_attn": "on",
+        "cache_type_k": cache_type,
+        "cache_type_v": cache_type,
+        "parallel": parallel,
+        "kv_unified": True,
+    }
+    with serving(model, **fields) as server:
+        for a, b in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0)):
+            options = Options(lora=[(0, a), (1, b)], cache_prompt=False)
+            reply = server.client.completion(prose("text", 400).text, options)
+            assert wrong_cell(model.oracle, reply.tokens, {"A": a, "B": b}) is None
 
 
 @EVERY_MODEL
