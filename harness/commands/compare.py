@@ -91,9 +91,9 @@ def _runs(arguments: argparse.Namespace) -> Iterator[Run]:
     choosing = {"--memory": arguments.memory, "-k": arguments.keyword, "-m": arguments.marks}
     running = {"--flavour": arguments.flavour, "-n": arguments.processes}
     if there:
+        ledgers.refuse_twice(there)
         refused = {**choosing, "--report": arguments.report}
         ledgers.refuse_options(refused | (running if len(there) == len(paths) else {}), there)
-        ledgers.refuse_twice(there)
     for ref, path in zip(refs, paths, strict=True):
         if path is None:
             parse(ref)  # both, before one is built for minutes

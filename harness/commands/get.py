@@ -31,6 +31,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from harness.builds.obtain import obtain
     from harness.commands.running import shown
     from harness.report.builds import ready_facts
+    from harness.report.format import Line
 
     found = ready(obtain(arguments.ref, arguments.flavour))
-    return printed(shown(arguments.format, [str(found.path)], lambda: ready_facts(found)))
+    return printed(shown(arguments.format, [Line(found.path)], lambda: ready_facts(found)))

@@ -117,7 +117,7 @@ def check_agrees(run: Run, path: Path, fields: Mapping[str, Any], config: Path) 
     args, ran = list(fields.get("args", ())), list(run.facts["server_args"])
     if args != ran:
         differing.append(("args", shlex.join(args) or "none", shlex.join(ran) or "none"))
-    wanted, models = _models(fields), [model["name"] for model in run.facts["models"]]
+    wanted, models = _models(fields, config), [model["name"] for model in run.facts["models"]]
     if wanted != models:
         differing.append(("the models", ", ".join(wanted), ", ".join(models)))
     device = fields.get("device", AUTO)
@@ -130,14 +130,15 @@ def check_agrees(run: Run, path: Path, fields: Mapping[str, Any], config: Path) 
         )
 
 
-def _models(fields: Mapping[str, Any]) -> list[str]:
+def _models(fields: Mapping[str, Any], config: Path) -> list[str]:
     """Return the names of the models that the fields of a config file mean."""
     name = fields.get("model", GENERATED)
     if name == GENERATED:
         try:
             return list(chosen(fields.get("memory", DEFAULT)))
         except UsageProblem as problem:
-            raise UsageProblem(in_keys(problem.message), hint=in_keys(problem.hint)) from None
+            message = f"{config}: {in_keys(problem.message)}"
+            raise UsageProblem(message, hint=in_keys(problem.hint)) from None
     return [name if name in PUBLISHED else Path(name).name]
 
 

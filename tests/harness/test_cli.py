@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -250,3 +251,17 @@ def test_whoever_fetches_nothing_does_not_load_the_hubs_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("words", [["get", "b1"], ["probe", "b1"], ["check", "b1"]])
+def test_a_build_that_does_not_run_here_is_one_line(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def obtain(*_: object) -> NoReturn:
+        raise DoesNotRun("b1 has instructions that this CPU lacks", hint="take b10068")
+
+    monkeypatch.setattr("harness.builds.obtain.obtain", obtain)
+    monkeypatch.setattr("harness.commands.running.obtain", obtain)
+    assert main(words) == EXIT_NOT_OBTAINED
+    said = "llama-harness: b1 has instructions that this CPU lacks (take b10068)\n"
+    assert capsys.readouterr() == ("", said)

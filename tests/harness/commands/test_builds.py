@@ -167,7 +167,8 @@ def test_pins_check(
     only_upstream.commit(NO_PROMPT_CACHE)
     file = tmp_path / "pins.toml"
     file.write_text(PINS)
-    monkeypatch.setattr("harness.commands.pins.load", lambda: pins.load(file))
+    read = pins.load(file)
+    monkeypatch.setattr("harness.pins.load", lambda: read)
     options = [f"--model={model}"] if model else []
     assert main(["pins", "check", *names, *options, "--format=json"]) == code
     findings = json.loads(capfd.readouterr().out)["findings"]
