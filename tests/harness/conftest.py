@@ -18,13 +18,19 @@ from tests.harness.by_hand import ByHand
 
 _NEEDED = {"xdist": "pytest-xdist", "hatchling": "hatchling"}
 """What tests of the harness import or run beside what the suite needs, and its package."""
+_SECONDS = 600.0
+"""A test that takes longer hangs, on however slow a machine."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say in one line that the extra `dev` is not installed."""
+    """Give each test a limit; say in one line that the extra `dev` is not installed."""
     here = Path(__file__).parent
+    ours = [item for item in items if here in item.path.parents]
+    for item in ours:
+        if not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(_SECONDS))
     missing = [package for name, package in _NEEDED.items() if find_spec(name) is None]
-    if missing and any(here in item.path.parents for item in items):
+    if missing and ours:
         raise pytest.UsageError(
             f"the tests of the harness need {' and '.join(missing)}: "
             "pip install -e '.[prebuilt,dev]' (the suite alone is tests/cache)"

@@ -16,6 +16,7 @@ from hatchling.builders.wheel import WheelBuilder
 from harness import suite
 from harness.errors import DoesNotRun, NoVerdict, UsageProblem
 from harness.ledger import Verdict, read
+from harness.server.process import runs
 from harness.suite import Selection, Server, _found, run_suite, scenarios
 from tests.harness.fronts.trial import write_front
 
@@ -234,12 +235,14 @@ def test_nothing_is_left_of_an_interrupted_run(
 
 
 def _descendants_with_a_server(pid: int, binary: Path) -> list[psutil.Process]:
-    """All processes below one, as soon as a server is among them."""
-    while True:
-        found = psutil.Process(pid).children(recursive=True)
+    """Wait until a server is among the processes below one, and return all of them."""
+    root = psutil.Process(pid)
+    while runs(root):
+        found = root.children(recursive=True)
         for process in found:
             try:
                 if str(binary) in process.cmdline() and "--port" in process.cmdline():
                     return found
             except psutil.NoSuchProcess:
                 continue
+    raise AssertionError("it ended before it started a server")
