@@ -37,6 +37,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def bytecode_is_kept() -> None:
+    """Let the processes that tests start write bytecode.
+
+    Each of hundreds would else compile the whole harness again.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
 @pytest.fixture(scope="session")
 def real_server(llama_build: Build) -> Path:
     """A real llama-server: the one under test in this run."""

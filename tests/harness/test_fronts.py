@@ -72,7 +72,7 @@ def test_family_holds(
         only = family.functions.keys() - {probes.TITLE, probes.EARLY}
     else:
         only = family.run_in(Row(NONE, configuration, {}))
-    trial = run(front, family.name, configuration, only=sorted(only))
+    trial = run([front], family.name, configuration, only=sorted(only))
     assert {name.partition("-")[0] for name in trial.outcomes} == only, trial.output
     assert {verdict for verdict, _ in trial.outcomes.values()} == {Verdict.HOLDS}, trial.output
     assert trial.returncode == pytest.ExitCode.OK

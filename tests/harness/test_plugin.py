@@ -222,8 +222,10 @@ BAD_BINARIES = {
 }
 
 
-@WORKERS
-@pytest.mark.parametrize("bad", BAD_BINARIES)
+# The controller decides before any worker starts: one case shows that it does.
+@pytest.mark.parametrize(
+    ("bad", "workers"), [*((bad, ()) for bad in BAD_BINARIES), ("missing", ("-n", "2"))]
+)
 def test_a_bad_binary_is_a_usage_error(tmp_path: Path, bad: str, workers: tuple[str, ...]) -> None:
     text, words = BAD_BINARIES[bad]
     path = tmp_path / "llama-server"
@@ -236,7 +238,7 @@ def test_a_bad_binary_is_a_usage_error(tmp_path: Path, bad: str, workers: tuple[
     assert words in line
 
 
-@WORKERS
+@pytest.mark.parametrize("workers", [()], ids=["plain"])
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -264,7 +266,8 @@ def test_bad_options_are_usage_errors(
     assert words in line
 
 
-@WORKERS
+# In one process: `test_a_user_without_adapters_gets_the_rest_listed`.
+@pytest.mark.parametrize("workers", [("-n", "2")], ids=["n2"])
 def test_contradicting_arguments_are_listed_as_not_tested(workers: tuple[str, ...]) -> None:
     done = suite("-k", NP1, "-m", "not slow", "--llama-arg=--parallel 2", *workers)
     assert done.returncode == 5
@@ -367,11 +370,13 @@ def test_a_project_that_does_not_say_so_gets_told(pytester: pytest.Pytester) -> 
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
 
 
-@WORKERS
 @pytest.mark.parametrize(
-    "environ",
-    [{"LLAMA_SERVER_BIN_PATH": "/nowhere"}, {"XDG_CACHE_HOME": "/proc/nowhere"}],
-    ids=["binary", "cache"],
+    ("environ", "workers"),
+    [
+        pytest.param({"LLAMA_SERVER_BIN_PATH": "/nowhere"}, (), id="binary-plain"),
+        pytest.param({"LLAMA_SERVER_BIN_PATH": "/nowhere"}, ("-n", "2"), id="binary-n2"),
+        pytest.param({"XDG_CACHE_HOME": "/proc/nowhere"}, (), id="cache-plain"),
+    ],
 )
 def test_trouble_that_no_option_named(environ: dict[str, str], workers: tuple[str, ...]) -> None:
     done = suite("-k", f"{NP1} and article", *workers, environ=environ)

@@ -103,12 +103,9 @@ def test_scenarios_of_two_adapters_run_too(environ: dict[str, str]) -> None:
     assert ": 1 holds\n" in done.stdout
 
 
-@WORKERS
-def test_without_a_hub_there_is_one_line(
-    workers: tuple[str, ...], tmp_path: Path, dead: str
-) -> None:
+def test_without_a_hub_there_is_one_line(tmp_path: Path, dead: str) -> None:
     environ = {"HF_HOME": str(tmp_path), "HF_ENDPOINT": dead}
-    done = suite(f"--llama-model={NAME}", *workers, environ=environ)
+    done = suite(f"--llama-model={NAME}", environ=environ)
     assert done.returncode == 4
     (line,) = [line for line in done.stderr.splitlines() if line.strip()]
     for words in ("stories15M_MOE-F16.gguf", dead, "--llama-model=generated"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -23,22 +24,55 @@ from tests.harness.fronts.trial import run, write_front
 from tests.harness.teeth import FAMILIES
 from tests.harness.teeth.table import Family, Row, Signature
 
-ROWS = [
-    pytest.param(
-        family,
-        row,
-        id="-".join(
+_SIDE_BY_SIDE = 4
+"""How many rows are tried by one run of pytest, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The rows of a table that one run of pytest can try, with a front for each."""
+
+    family: Family
+    rows: tuple[Row, ...]
+
+    @property
+    def id(self) -> str:
+        """The family, the faults, and what all rows have in common."""
+        first = self.rows[0]
+        return "-".join(
             (
-                family.name.removeprefix("test_"),
-                row.fault,
-                row.configuration or "slow",
-                *([row.model] if row.model != "llama" else []),
+                self.family.name.removeprefix("test_"),
+                "+".join(row.fault for row in self.rows),
+                first.configuration or "slow",
+                *([first.model] if first.model != "llama" else []),
             )
-        ),
-        marks=[] if row.configuration else [pytest.mark.slow],
+        )
+
+
+def _groups(family: Family) -> list[Group]:
+    """Group rows that differ in nothing but the fault.
+
+    Groups are small enough for the workers of pytest-xdist to end at about the same time.
+    """
+    alike: dict[tuple[object, ...], list[Row]] = {}
+    for row in family.table:
+        key = row.configuration, row.only, row.options, row.model
+        alike.setdefault(key, []).append(row)
+    return [
+        Group(family, tuple(rows[start : start + _SIDE_BY_SIDE]))
+        for rows in alike.values()
+        for start in range(0, len(rows), _SIDE_BY_SIDE)
+    ]
+
+
+GROUPS = [
+    pytest.param(
+        group,
+        id=group.id,
+        marks=[] if group.rows[0].configuration else [pytest.mark.slow],
     )
     for family in FAMILIES
-    for row in family.table
+    for group in _groups(family)
 ]
 
 FUNCTIONS = [
@@ -48,24 +82,31 @@ FUNCTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("family", "row"), ROWS)
-def test_fault_shows_just_so(
-    family: Family, row: Row, real_server: Path, llama_build: Build, tmp_path: Path
+@pytest.mark.parametrize("group", GROUPS)
+def test_faults_show_just_so(
+    group: Group, real_server: Path, llama_build: Build, tmp_path: Path
 ) -> None:
-    if any(row.known_bug) and not _is_known(row, llama_build):
+    rows = [row for row in group.rows if not any(row.known_bug) or _is_known(row, llama_build)]
+    if not rows:
         pytest.skip("this fault is a real server's own, and this build is not known to have it")
-    front = write_front(tmp_path, real=real_server, fault=row.fault)
+    first = rows[0]
+    fronts = [write_front(tmp_path, real=real_server, fault=row.fault) for row in rows]
     trial = run(
-        front,
-        family.name,
-        row.configuration,
-        model=row.model,
-        only=row.only,
-        options=row.options,
+        fronts,
+        group.family.name,
+        first.configuration,
+        model=first.model,
+        only=first.only,
+        options=first.options,
     )
-    shown = trial.outcomes
-    assert {name.partition("-")[0] for name in shown} == family.run_in(row), trial.output
-    assert shown == {name: _outcome(row.expected(name)) for name in shown}
+    for row, shown in zip(rows, trial.by_front.values(), strict=True):
+        run_in = {name.partition("-")[0] for name in shown}
+        assert run_in == group.family.run_in(row), f"{row.fault}: {trial.output}"
+    found = {row.fault: shown for row, shown in zip(rows, trial.by_front.values(), strict=True)}
+    assert found == {
+        row.fault: {name: _outcome(row.expected(name)) for name in found[row.fault]} for row in rows
+    }
+    assert all(any(signature for _, signature in shown.values()) for shown in found.values())
     assert trial.returncode == pytest.ExitCode.TESTS_FAILED
 
 

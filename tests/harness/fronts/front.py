@@ -29,7 +29,6 @@ from typing import NoReturn
 from tests.harness.fronts.faults import FAULTS, Fault, Turn
 from tests.harness.fronts.fleet import Answer, Body, CommandLine, Fleet, RealServer, Scales
 
-_PROBES = {"--version", "--help", "--list-devices"}
 _SLOT_ACTION = re.compile(r"/slots/(\d+)\?action=(save|restore)")
 _GENERATING = ("/completion", "/v1/completions", "/v1/chat/completions")
 
@@ -37,8 +36,6 @@ _GENERATING = ("/completion", "/v1/completions", "/v1/chat/completions")
 def main(*, real: str, fault: str) -> NoReturn:
     """The whole program; `real` is the llama-server that does the work."""
     arguments = sys.argv[1:]
-    if _PROBES.intersection(arguments):
-        os.execv(real, [real, *arguments])
     # Python's own answer to SIGTERM would leave the real servers to whoever killed us.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     # Sockets and slot files go to a place of this front's own, wherever the harness stands.

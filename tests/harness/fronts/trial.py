@@ -15,20 +15,32 @@ from harness.ledger import Verdict
 
 ROOT = Path(__file__).parents[3]
 
+PROBES = frozenset({"--version", "--help", "--list-devices"})
+"""Arguments that make a llama-server tell what it is, and end."""
+
 _SECONDS = 300.0
 
 Outcome = tuple[Verdict, frozenset[str]]
 """What came of one scenario: the verdict and the failed `step: kind` pairs."""
+
+Outcomes = Mapping[str, Outcome]
+"""By test function and variant: `test_article-wide1`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
     """What came of one run of pytest."""
 
-    outcomes: Mapping[str, Outcome]
-    """By test function and variant: `test_article-wide1`."""
+    by_front: Mapping[Path, Outcomes]
+    """In the order in which the fronts were given."""
     returncode: int
     output: str
+
+    @property
+    def outcomes(self) -> Outcomes:
+        """The outcomes of the only front."""
+        [outcomes] = self.by_front.values()
+        return outcomes
 
 
 def write_front(directory: Path, *, real: Path, fault: str) -> Path:
@@ -37,12 +49,19 @@ def write_front(directory: Path, *, real: Path, fault: str) -> Path:
     # Without site-packages it starts in half the time; it needs nothing from there.
     text = f"""\
         #!{sys.executable} -IS
+        import os
         import sys
 
+        real = {str(real)!r}
+        # A probe is the real server's to answer, and needs nothing that takes time to import.
+        if {PROBES!r}.intersection(sys.argv):
+            os.execv(real, [real, *sys.argv[1:]])
+        # http.client does without; nobody speaks TLS here.
+        sys.modules["ssl"] = None
         sys.path.insert(0, {str(ROOT)!r})
         from tests.harness.fronts.front import main
 
-        main(real={str(real)!r}, fault={fault!r})
+        main(real=real, fault={fault!r})
         """
     script.write_text(dedent(text), encoding="utf-8")
     script.chmod(0o755)
@@ -50,7 +69,7 @@ def write_front(directory: Path, *, real: Path, fault: str) -> Path:
 
 
 def run(
-    front: Path,
+    fronts: Sequence[Path],
     family: str,
     configuration: str,
     *,
@@ -58,36 +77,43 @@ def run(
     only: Sequence[str] = (),
     options: Sequence[str] = (),
 ) -> Trial:
-    """Runs the scenarios of a file in one configuration: all, or `only` some test functions.
+    """Run the scenarios of a file in one configuration on each front, in one pytest process.
 
-    `model` is a generated one.
+    All of them, or `only` some test functions. `model` is a generated one.
 
     `family` is the file's name in `tests/cache`, without its suffix. The configuration is
     `np1-kvu-completion`, or empty for a scenario that has none.
     """
-    ledger = front.with_name("ledger.jsonl")
+    ledger = fronts[0].with_name("ledger.jsonl")
     file = f"tests/cache/{family}.py"
     command = [
         *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
         *([f"{file}::{function}" for function in only] or [file, "-m", "not slow"]),
         *("-k", configuration),
-        *(f"--basetemp={front.with_name('scenarios')}", f"--llama-bin={front}"),
-        *(f"--llama-report={ledger}", f"--llama-memory={model}", "--llama-device=cpu", *options),
+        *(f"--basetemp={ledger.with_name('scenarios')}", f"--llama-report={ledger}"),
+        *(f"--llama-bin={front}" for front in fronts),
+        *(f"--llama-memory={model}", "--llama-device=cpu", *options),
     ]
     # The run that this is a part of must not tell it anything.
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
-        command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=_SECONDS
+        command,
+        cwd=ROOT,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS * len(fronts),
     )
     output = done.stdout + done.stderr
     assert ledger.exists(), output
-    rows = [json.loads(line) for line in ledger.read_text(encoding="utf-8").splitlines()]
-    outcomes = {
-        _name(row, configuration): (Verdict(row["verdict"]), frozenset(row["signature"]))
-        for row in rows
-        if row["row"] == "verdict"
-    }
-    return Trial(outcomes, done.returncode, output)
+    first, *rows = map(json.loads, ledger.read_text(encoding="utf-8").splitlines())
+    found: dict[Path, dict[str, Outcome]] = {front: {} for front in fronts}
+    by_build = {build["id"]: found[Path(build["path"])] for build in first["builds"]}
+    for row in rows:
+        if row["row"] == "verdict":
+            outcome = Verdict(row["verdict"]), frozenset(row["signature"])
+            by_build[row["build"]][_name(row, configuration)] = outcome
+    return Trial(found, done.returncode, output)
 
 
 def collected(suite: Path) -> frozenset[str]:
