@@ -99,8 +99,8 @@ class Summary:
 
     def _more(self) -> str:
         if path := self._config.getoption("--llama-report"):
-            return f"more: llama-harness ledger {path}; pytest -v, --tb=short"
+            return f"more: llama-harness ledger {path} --table; pytest -v, --tb=short"
         return (
             "more: pytest -v shows every row, --tb=short every failure; --llama-report=FILE "
-            "keeps everything, for llama-harness ledger FILE"
+            "keeps everything, for llama-harness ledger FILE --table"
         )

@@ -177,9 +177,10 @@ def _known(rows: Sequence[VerdictRow], titles: Mapping[str, str], width: int) ->
     for issue, count in counts.most_common():
         where, _, name = issue.partition(": ")
         title = ": ".join(filter(None, [name, titles.get(issue, "")]))
-        text = f"{count:>{digits}}  {where:{len(_UNREPORTED)}}  {title}".rstrip()
-        indent = " " * (digits + len(_UNREPORTED) + 4)
-        yield from _wrapped(text, Colour.KNOWN, width, then=indent)
+        text = f"{count}  {where:{len(_UNREPORTED)}}  {title}".rstrip()
+        then = " " * (len(str(count)) + len(_UNREPORTED) + 4)
+        indent = " " * (digits - len(str(count)))
+        yield from _wrapped(text, Colour.KNOWN, width, indent=indent, then=then)
 
 
 def _files(rows: Iterable[VerdictRow]) -> list[tuple[str, ...]]:

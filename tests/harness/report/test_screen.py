@@ -75,6 +75,12 @@ def test_what_is_new_is_in_full_and_known_bugs_have_a_line() -> None:
     assert lines[-1] == "more: -v"
 
 
+def test_counts_of_known_bugs_are_aligned() -> None:
+    lines = texts([LIKE] * 12 + [WINDOW])
+    assert "12  #30275      restored, then cleared" in lines
+    assert " 1  unreported  window lost: after a restore" in lines
+
+
 def test_a_server_that_does_not_start_is_one_line() -> None:
     others = replace(UNTESTED, reason=ERROR.reason)
     lines = texts([ERROR, others, others, HOLDS])
