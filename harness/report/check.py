@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.check import Check, Outcome, Status, reasons_of, status_of
+from harness.check import Check, LeftOut, Outcome, Status, reasons_of, status_of
 from harness.ledger import Reason, Run, VerdictRow
 from harness.models.synthetic.store import MODELS
 from harness.report.format import Block, Line, Part, Table
@@ -249,9 +249,16 @@ def _again(found: Check, asked: Asked) -> Iterator[str]:
 
 def _not_tested(run: Run, found: Check, asked: Asked) -> Iterator[str]:
     """Yield what the flags leave out, a line each, and what else was not tested."""
+    flags: dict[str, list[LeftOut]] = {}
     for left in found.left_out:
-        count = _configurations(left.configurations)
-        yield f"your {left.flag} leaves out {count} that need {left.needs}"
+        flags.setdefault(left.flag, []).append(left)
+    for flag, lefts in flags.items():
+        count = _configurations(sum(left.configurations for left in lefts))
+        needs = ", ".join(
+            left.needs if len(lefts) == 1 else f"{left.needs} ({left.configurations})"
+            for left in lefts
+        )
+        yield f"your {flag} leaves out {count} that need {needs}"
     names = [one.scenario for one in found.outcomes if one.status is Status.NOT_TESTED]
     if names:
         yield f"not tested at all: {_count(len(names))}: {', '.join(names)}"
