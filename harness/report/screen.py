@@ -217,7 +217,8 @@ def _untested(rows: Sequence[VerdictRow], width: int) -> Iterator[Line]:
     for reason in reasons[:_REASONS]:
         yield from _wrapped(reason, Colour.PLAIN, width)
     if len(reasons) > _REASONS:
-        yield Line(f"not tested: {len(reasons) - _REASONS} more reasons (-v)")
+        rest = len(reasons) - _REASONS
+        yield Line(f"not tested: for {rest} more reason{'' if rest == 1 else 's'} (-v)")
     for text in starts(untested):
         yield Line(text)  # a command line, to be copied as one
 

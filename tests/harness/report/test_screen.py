@@ -92,7 +92,7 @@ def test_reasons_not_to_be_tested_are_few() -> None:
     rows = [replace(UNTESTED, reason=f"needs {n}") for n in range(9)]
     reasons = [line for line in texts(rows) if line.startswith("not tested: ")]
     assert len(reasons) == 6
-    assert reasons[-1] == "not tested: 4 more reasons (-v)"
+    assert reasons[-1] == "not tested: for 4 more reasons (-v)"
 
 
 def test_what_an_attached_server_fits() -> None:
