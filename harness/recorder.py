@@ -368,10 +368,10 @@ def _plain(item: pytest.Item, text: str) -> ReprExceptionInfo:
     A mere string as a report's `longrepr` would stand whole in the short summary on CI.
     """
     _, line, _ = item.location
+    # With --tb=line pytest writes the first line by itself.
+    entries = [] if item.config.option.tbstyle == "line" else [ReprEntryNative([text + "\n"])]
     return ReprExceptionInfo(
-        reprtraceback=ReprTraceback(
-            [ReprEntryNative([text + "\n"])], extraline=None, style="native"
-        ),
+        reprtraceback=ReprTraceback(entries, extraline=None, style="native"),
         reprcrash=ReprFileLocation(str(item.path), (line or 0) + 1, text.partition("\n")[0]),
     )
 

@@ -12,7 +12,7 @@ from harness.report.terminal import summary
 
 _FEW = 3
 """So many failures are shown in full, whatever they are like."""
-_ALL_BY_DEFAULT = "fE"
+_BY_DEFAULT = "fE"
 """What pytest's `-r` is unless somebody says."""
 
 
@@ -28,6 +28,8 @@ class Summary:
         self._found: list[tuple[pytest.TestReport, VerdictRow]] = []
         self.titles: Mapping[str, str] = {}
         """Of known bugs, by issue."""
+        self._failed: list[pytest.TestReport] = []
+        """All failures of the run, while pytest has a part of them to show."""
 
     @property
     def rows(self) -> list[VerdictRow]:
@@ -43,16 +45,23 @@ class Summary:
         self, terminalreporter: pytest.TerminalReporter
     ) -> Generator[None, None, None]:
         """Leave pytest one example of each failure to show; afterwards it counts all of them."""
-        failed = terminalreporter.stats.get("failed", [])
+        self._failed = terminalreporter.stats.get("failed", [])
         if self._config.option.tbstyle == "auto":
-            self._set_failed(terminalreporter, self._examples(failed))
+            self._set_failed(terminalreporter, self._examples(self._failed))
         try:
             return (yield)
         finally:
-            self._set_failed(terminalreporter, failed)
+            self._set_failed(terminalreporter, self._failed)
 
     def write(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Write the first screen, and the whole table before it with `-v`."""
+        """Write the first screen, and the whole table before it with `-v`.
+
+        pytest's short summary, which comes next, has what is not on the screen, or what `-r` says.
+        """
+        ours = {id(report) for report, _ in self._found}
+        asked = self._config.option.reportchars != _BY_DEFAULT
+        others = [report for report in self._failed if asked or id(report) not in ours]
+        self._set_failed(terminalreporter, others)
         if not self._found or self._config.getoption("--no-summary"):
             return
         terminalreporter.section("llama-server KV-cache reuse")
@@ -64,11 +73,6 @@ class Summary:
         for line in screen(self.rows, width=width, titles=self.titles, more=self._more()):
             markup = {line.colour.value: True} if line.colour else {}
             terminalreporter.write_line(line.text, **markup)
-        if self._config.option.reportchars == _ALL_BY_DEFAULT:
-            ours = {id(report) for report, _ in self._found}
-            failed = terminalreporter.stats.get("failed", [])
-            others = [report for report in failed if id(report) not in ours]
-            self._set_failed(terminalreporter, others)
 
     def _examples(self, failed: Iterable[pytest.TestReport]) -> list[pytest.TestReport]:
         """Return the reports that pytest is to show in full."""

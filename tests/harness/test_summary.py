@@ -51,7 +51,9 @@ def test_who_says_how_is_obeyed(option: str, shown: int, count: int) -> None:
 
 def test_one_line_a_failure() -> None:
     lines = suite(*SOME, "--tb=line").stdout.splitlines()
-    assert sum("glass + tail: lost_reuse" in line for line in lines) == 4
+    told = [line for line in lines if "glass + tail: lost_reuse (test_article" in line]
+    assert len(told) == 4
+    assert not any("run again" in line for line in lines)
 
 
 def test_few_failures_are_shown_whatever_they_are_like() -> None:
