@@ -46,7 +46,7 @@ def test_two_builds_by_name(
     assert ": 1 holds\n" in done.stdout
     assert ": 1 failed like nothing known\n" in done.stdout
     assert done.stderr.count("compiling llama-server:") == 2
-    assert "by --llama-ref master, device: CPU" in done.stdout
+    assert "  by --llama-ref master: " in done.stdout
     # In the line that runs it again, which is about this build tomorrow, too.
     assert f"--llama-ref=PR#7@{head}'" in done.stdout
     first = json.loads(report.read_text().splitlines()[0])
@@ -87,4 +87,4 @@ def test_path_that_get_printed_knows_its_number(only_upstream: FakeUpstream) -> 
     path = subprocess.run(get, capture_output=True, text=True, check=True).stdout.strip()
     done = suite(f"--llama-bin={path}", LLAMA, *PINNED)
     assert done.returncode == 0
-    assert "llama-server b1: b1 (" in done.stdout
+    assert "llama-server b1 (" in done.stdout

@@ -18,7 +18,7 @@ from harness.answers import Tolerance
 from harness.bench import Bench
 from harness.cause import Cause
 from harness.client import Client, Options
-from harness.errors import HarnessError, NotTestable, ReferenceTrouble, Refused
+from harness.errors import DoesNotStart, HarnessError, NotTestable, ReferenceTrouble, Refused
 from harness.expect import Claim
 from harness.ledger import ColdRow, Reason
 from harness.loaded import NO_FIELD
@@ -180,7 +180,7 @@ def test_a_refusal_is_told_in_the_servers_words(make: Make) -> None:
 
 def test_a_server_that_does_not_start_is_no_verdict(make: Make, tmp_path: Path) -> None:
     scenario = make(cache_type_k="nonsense")
-    with pytest.raises(ServerExited), scenario:
+    with pytest.raises(DoesNotStart, match="llama does not start with .*nonsense: "), scenario:
         raise AssertionError("never begun")
     assert scenario.steps == []
 

@@ -38,7 +38,7 @@ def test_a_users_model(llama_build: Build) -> None:
     session = prepared(llama_build, model=str(model.file.path), loras=[a])
     assert [list(model.adapters) for model in session.models] == [["A"]]
     assert Session.from_json(json.loads(json.dumps(session.to_json()))) == session
-    assert "answers judged by: cold runs" in session.header()[1]
+    assert "answers judged by: cold runs" in session.header()[2]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_models_by_how_they_remember(llama_build: Build, memory: str, names: lis
     session = prepared(llama_build, memory=memory)
     assert [model.name for model in session.models] == names
     assert Session.from_json(json.loads(json.dumps(session.to_json()))) == session
-    assert f"generated models: {names[0]} (" in session.header()[1]
+    assert f"generated models: {names[0]} (" in session.header()[2]
 
 
 def test_a_server_that_is_attached_to(llama_build: Build, by_hand: ByHand) -> None:

@@ -161,7 +161,8 @@ def test_a_test_that_is_lost_is_no_verdict(real_server: Path, tmp_path: Path) ->
     killer = tmp_path / "killer"
     killer.write_text(
         f'#!/bin/sh\ncase "$1" in --version|--help|--list-devices) exec {real_server} "$1";; esac\n'
-        "kill -9 $PPID\n"
+        '[ "$PYTEST_XDIST_WORKER" ] && kill -9 $PPID\n'
+        f'exec {real_server} "$@"\n'
     )
     killer.chmod(0o755)
     with pytest.raises(NoVerdict, match=r"1 tests came to no verdict, as .*crashed"):
