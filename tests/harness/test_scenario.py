@@ -28,7 +28,6 @@ from harness.replies import Reply, SlotFile
 from harness.report.failure import failure_text
 from harness.scenario import Scenario
 from harness.server.config import ConfigFields
-from harness.server.process import ServerExited
 from harness.stage import ScenarioFailed
 
 P, Q = prose("P", 200), prose("Q", 200)
@@ -180,7 +179,7 @@ def test_a_refusal_is_told_in_the_servers_words(make: Make) -> None:
 
 def test_a_server_that_does_not_start_is_no_verdict(make: Make, tmp_path: Path) -> None:
     scenario = make(cache_type_k="nonsense")
-    with pytest.raises(DoesNotStart, match="llama does not start with .*nonsense: "), scenario:
+    with pytest.raises(DoesNotStart, match=r"llama does not start with .*nonsense: "), scenario:
         raise AssertionError("never begun")
     assert scenario.steps == []
 

@@ -154,10 +154,11 @@ def marked(guard: Guard) -> list[int]:
     return found
 
 
-_STARTS = 10
-"""llama-server writes its log from another thread, and may end before the last lines are written."""
-
 # --- a server that does not get ready -------------------------------------------------------------
+
+
+_STARTS = 10
+"""llama-server logs from another thread, and may end before its last lines are written."""
 
 
 def test_a_model_that_is_cut_off(
