@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -18,6 +19,7 @@ from harness.ledger import Verdict
 from harness.server.capabilities import probe
 from harness.server.guard import Guard
 from harness.server.process import LlamaServer, Program, ServerExited
+from tests.harness.fronts import wire
 from tests.harness.fronts.faults import FAULTS, NONE, Turn
 from tests.harness.fronts.fleet import Answer, CommandLine
 from tests.harness.fronts.trial import run, write_front
@@ -207,6 +209,23 @@ def test_faulty_requests() -> None:
     assert [adapter["scale"] for adapter in shown["changes_scale"]["lora"]] == [1.0, 0.0]
     assert shown["strips_id_slot"] == {"lora": request["lora"]}
     assert shown["swaps_slots"]["id_slot"] == 1
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n"
+
+
+def test_chunks_are_put_together() -> None:
+    message = wire.read(io.BytesIO(CHUNKED + b"0\r\n\r\n"))
+    assert (message.start, message.content) == (("HTTP/1.1", "200", "OK"), b"abcde")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab", CHUNKED],
+)
+def test_a_message_that_breaks_off_is_no_answer(data: bytes) -> None:
+    with pytest.raises(ConnectionError):
+        wire.read(io.BytesIO(data))
 
 
 def _family(server: LlamaServer) -> list[psutil.Process]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import signal
@@ -14,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from tests.harness.fronts import wire
 
 _POLL_SECONDS = 0.002
 
@@ -141,18 +142,6 @@ def _line(event: Body) -> bytes:
     return b"data: " + json.dumps(event).encode()
 
 
-class _Connection(http.client.HTTPConnection):
-    """An HTTP connection over a UNIX socket."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost")
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.connect(self._path)
-
-
 class RealServer:
     """One real llama-server, started by the constructor.
 
@@ -173,15 +162,14 @@ class RealServer:
 
     def request(self, method: str, path: str, content: bytes | None = None) -> Answer:
         """Sends one request on a connection of its own, with the answer as it came."""
-        connection = _Connection(self._path)
-        try:
-            headers = {"Content-Type": "application/json", "Connection": "close"}
-            connection.request(method, path, content, headers)
-            reply = connection.getresponse()
-            kind = reply.getheader("Content-Type", "application/json")
-            return Answer(reply.status, reply.read(), kind)
-        finally:
-            connection.close()
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(self._path)
+            headers = {"Host": "localhost", "Content-Type": "application/json"}
+            wire.write(connection, f"{method} {path} HTTP/1.1", headers, content or b"")
+            with connection.makefile("rb") as stream:
+                reply = wire.read(stream)
+        kind = reply.headers.get("content-type", "application/json")
+        return Answer(int(reply.start[1]), reply.content, kind)
 
     def post(self, path: str, body: Body) -> Answer:
         """`request` with JSON."""
@@ -208,7 +196,7 @@ class RealServer:
     def _ready(self) -> bool:
         try:
             return self.request("GET", "/health").status == 200
-        except (OSError, http.client.HTTPException):
+        except OSError:
             return False  # it does not listen yet
 
     def _watch(self) -> None:

@@ -12,20 +12,19 @@ As long as it has no fault it behaves as a llama-server would that does all righ
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
 import signal
+import socket
 import sys
-import tempfile
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NoReturn
 
+from tests.harness.fronts import wire
 from tests.harness.fronts.faults import FAULTS, Fault, Turn
 from tests.harness.fronts.fleet import Answer, Body, CommandLine, Fleet, RealServer, Scales
 
@@ -39,14 +38,15 @@ def main(*, real: str, fault: str) -> NoReturn:
     # Python's own answer to SIGTERM would leave the real servers to whoever killed us.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     # Sockets and slot files go to a place of this front's own, wherever the harness stands.
-    os.chdir(tempfile.mkdtemp(prefix="front.", dir=Path(sys.argv[0]).parent))
+    place = Path(sys.argv[0]).with_name(f"front.{os.urandom(4).hex()}")
+    place.mkdir(mode=0o700)
+    os.chdir(place)
     fleet = Fleet(real, _command_line(arguments, FAULTS[fault]))
     try:
         fleet.start()  # nobody is to find us before a real server is ready
         _serve(Front(fleet, FAULTS[fault]))
     finally:
         fleet.end()
-    raise AssertionError("a front serves until it is told to end")
 
 
 def _command_line(arguments: Sequence[str], fault: Fault) -> CommandLine:
@@ -137,37 +137,23 @@ class Front:
         return tuple(listed.get(id, 0.0) for id in range(len(self._scales)))
 
 
-def _serve(front: Front) -> None:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+def _serve(front: Front) -> NoReturn:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        print(f"listening on http://127.0.0.1:{server.getsockname()[1]}", flush=True)
+        while True:
+            connection, _ = server.accept()
+            threading.Thread(target=_answer, args=(front, connection), daemon=True).start()
 
-        def do_GET(self) -> None:
-            self._answer()
 
-        def do_POST(self) -> None:
-            self._answer()
-
-        def _answer(self) -> None:
-            self.close_connection = True
-            content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            try:
-                answer = front.answer(self.command, self.path, content)
-            except (OSError, http.client.HTTPException) as error:
-                print(f"no answer from the real server: {error!r}", file=sys.stderr, flush=True)
-                return  # closes the connection, as a server does that dies
-            self.send_response(answer.status)
-            self.send_header("Content-Type", answer.content_type)
-            self.send_header("Content-Length", str(len(answer.content)))
-            self.send_header("Connection", "close")
-            self.end_headers()
-            self.wfile.write(answer.content)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """The real servers' own lines are the log."""
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-    with Server(("127.0.0.1", 0), Handler) as server:
-        print(f"listening on http://127.0.0.1:{server.server_address[1]}", flush=True)
-        server.serve_forever()
+def _answer(front: Front, connection: socket.socket) -> None:
+    """Answer the one request of a connection."""
+    with connection, connection.makefile("rb") as stream:
+        try:
+            request = wire.read(stream)
+            method, path, _ = request.start
+            answer = front.answer(method, path, request.content)
+            start = f"HTTP/1.1 {answer.status} {wire.REASONS.get(answer.status, 'Other')}"
+            wire.write(connection, start, {"Content-Type": answer.content_type}, answer.content)
+        except OSError as error:
+            # The connection is closed without an answer, as by a server that dies.
+            print(f"no answer from the real server: {error!r}", file=sys.stderr, flush=True)

@@ -56,8 +56,6 @@ def write_front(directory: Path, *, real: Path, fault: str) -> Path:
         # A probe is the real server's to answer, and needs nothing that takes time to import.
         if {PROBES!r}.intersection(sys.argv):
             os.execv(real, [real, *sys.argv[1:]])
-        # http.client does without; nobody speaks TLS here.
-        sys.modules["ssl"] = None
         sys.path.insert(0, {str(ROOT)!r})
         from tests.harness.fronts.front import main
 
