@@ -114,7 +114,7 @@ class Session:
             name = "" if build.title.startswith(f"{build.id} ") else f" {build.id}:"
             lines += [
                 f"llama-server{name} {build.title}, device: {self._device_title(build)}",
-                f"  by {build.origin.said_by}: {build.origin.path}",
+                f"by {build.origin.said_by}: {build.origin.path}",
             ]
         if self.attached is not None:
             lines.append(f"attached to: {self.attached.url}, process {self.attached.pid}")

@@ -159,7 +159,10 @@ def verdict(run: Run, found: Check, asked: Asked) -> str:
     where = f" with {', '.join(models)}" if models else ""
     if not (holds or accepted):
         return f"cannot say: errors{where}, and no scenario reached a verdict"
-    return f"cannot say: {', '.join(good)}, but {errors} errors{where}"
+    trouble = f"{errors} error{'' if errors == 1 else 's'}{where}"
+    if models and all(trouble.at_start for trouble in found.troubles):
+        trouble = f"{', '.join(models)} {'does' if len(models) == 1 else 'do'} not start"
+    return f"cannot say: {', '.join(good)}, but {trouble}"
 
 
 def _about(run: Run) -> Iterator[str]:

@@ -46,7 +46,7 @@ def test_two_builds_by_name(
     assert ": 1 holds\n" in done.stdout
     assert ": 1 failed like nothing known\n" in done.stdout
     assert done.stderr.count("compiling llama-server:") == 2
-    assert "  by --llama-ref master: " in done.stdout
+    assert "by --llama-ref master: " in done.stdout
     # In the line that runs it again, which is about this build tomorrow, too.
     assert f"--llama-ref=PR#7@{head}'" in done.stdout
     first = json.loads(report.read_text().splitlines()[0])
