@@ -155,7 +155,7 @@ def test_nothing_reached_a_verdict(
     assert f"your --parallel 3 leaves out 8 configurations that need {needs}" in " ".join(
         out.split()
     )
-    assert out.endswith("cannot say: no scenario reached a verdict\n")
+    assert out.endswith("cannot say: no scenario reached a verdict")
 
 
 def test_without_a_file(real_server: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -141,7 +141,7 @@ def test_what_a_flag_leaves_out_is_one_line() -> None:
             "b1 should not be deployed with these flags: 1 scenario fails (1 known)",
         ),
         ([HOLDS, NOT_TESTED], "b1 may be deployed with these flags: 1 scenario holds"),
-        ([HOLDS, ERROR], "cannot say: 1 scenario holds, but 1 errors"),
+        ([HOLDS, ERROR], "cannot say: 1 scenario holds, but 1 error"),
         ([ERROR], "cannot say: errors with llama, and no scenario reached a verdict"),
         ([NOT_TESTED], "cannot say: no scenario reached a verdict"),
         ([], "cannot say: no scenario reached a verdict"),
