@@ -25,6 +25,7 @@ from harness.reference import Reference, reference_config
 from harness.server.attached import Attached, AttachedServer
 from harness.server.config import (
     CPU,
+    CTX_SIZE,
     DEFAULT_SIMILARITY,
     ConfigFields,
     LoadedAdapter,
@@ -39,7 +40,6 @@ from harness.server.guard import Guard
 from harness.server.process import LlamaServer, Program, ServerExited
 from harness.start_failures import StartFailures
 
-_CTX_SIZE = 8192
 _ALL_LAYERS = 999
 _BATCH = 2048
 # The smaller a micro-batch, the more of a short prompt can memory that cannot rewind be held to.
@@ -89,7 +89,7 @@ class Bench:
             for letter, scale in adapters.items()
         )
         defaults = replace(self._defaults(), adapters=loaded, extra_args=self.extra_args)
-        fields: ConfigFields = {"ctx_size": _CTX_SIZE, **required}
+        fields: ConfigFields = {"ctx_size": CTX_SIZE, **required}
         return self.changed(defaults, **fields)
 
     def changed(self, config: ServerConfig, **required: Unpack[ConfigFields]) -> ServerConfig:
@@ -273,7 +273,7 @@ class Bench:
             threads_batch=1,
             batch_size=_BATCH,
             ubatch_size=_UBATCH if self.model.memory.rewinds else _UBATCH_WITH_CHECKPOINTS,
-            ctx_size=_CTX_SIZE,
+            ctx_size=CTX_SIZE,
             flash_attn="off",
             cache_type_k="f16",
             cache_type_v="f16",

@@ -27,7 +27,7 @@ from harness.models.synthetic.store import DEFAULT, chosen, generated
 from harness.models.synthetic.vocabulary import oracle
 from harness.models.user import user_model
 from harness.server.attached import Attached, attached
-from harness.server.config import CPU, check_adapter_path, user_flags
+from harness.server.config import CPU, check_adapter_path, check_values, user_flags
 from harness.server.device import AUTO, device_flag
 from harness.server.launcher import parse_launcher
 from harness.server.listener import Listener, listener
@@ -165,6 +165,7 @@ def prepare(
     builds = examine(origins, parse_launcher(launcher))
     for build in builds:
         given = user_flags(words, build.capabilities)
+        check_values(words, build.capabilities)
         if device != AUTO and build.capabilities.spellings("--device")[0] in given:
             raise UsageProblem("--llama-arg and --llama-device both say which device")
     models = _models(model, memory, loras)

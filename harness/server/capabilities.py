@@ -13,6 +13,7 @@ from typing import Any
 
 from harness.errors import UsageProblem
 from harness.server.environment import hermetic_environment
+from harness.server.flag_values import FlagValues
 
 PROBE_SECONDS = 60.0
 
@@ -22,7 +23,8 @@ _VERSION = re.compile(
 )
 FIRST_NUMBER = 6000
 """No earlier build has the host-RAM prompt cache: a smaller number is that of a shallow clone."""
-_HELP_FLAGS = re.compile(r"-{1,2}[A-Za-z][\w-]*(?:,\s+-{1,2}[A-Za-z][\w-]*)*")
+_HELP_FLAGS = re.compile(r"^-{1,2}[A-Za-z][\w.-]*(?:,[ ]+-{1,2}[A-Za-z][\w.-]*)*", re.MULTILINE)
+_SECTION = re.compile(r"^-{3,}.*", re.MULTILINE | re.DOTALL)
 _LOADER = re.compile(r"error while loading shared libraries: ([^:\s]+)")
 _LIBC = re.compile(r"version `(GLIBC\w*_[\d.]+)' not found")
 
@@ -44,6 +46,8 @@ class Capabilities:
     log_level: int
     """The `-lv` that shows cache decisions and no prompt text."""
     devices: tuple[str, ...]
+    values: tuple[FlagValues, ...] = ()
+    """What each flag takes, as `--help` describes it."""
 
     def supports(self, flag: str) -> bool:
         """Whether the build knows this spelling of a flag."""
@@ -52,6 +56,11 @@ class Capabilities:
     def spellings(self, flag: str) -> tuple[str, ...]:
         """All spellings of one flag; just `flag` itself where the build does not know it."""
         return next((group for group in self.flags if flag in group), (flag,))
+
+    def takes(self, flag: str) -> FlagValues | None:
+        """Return what a flag takes; None where the build's help does not say."""
+        name = self.spellings(flag)[0]
+        return next((values for values in self.values if values.flag == name), None)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, to be handed to another process."""
@@ -65,6 +74,7 @@ class Capabilities:
                 **data,
                 "flags": tuple(tuple(group) for group in data["flags"]),
                 "devices": tuple(data["devices"]),
+                "values": tuple(FlagValues.from_json(values) for values in data["values"]),
             }
         )
 
@@ -83,13 +93,15 @@ def probe(binary: Path, session: str = "probe") -> Capabilities:
             "nor --slot-save-path",
             hint="pass the path of a llama-server executable, b9093 or newer",
         )
+    entries = _entries(help_text)
     return Capabilities(
         version=_version_line(version_text),
         commit=_commit(version_text),
         build_number=_build_number(version_text),
-        flags=_flags(help_text),
+        flags=tuple(spellings for spellings, _ in entries),
         log_level=_log_level(help_text),
         devices=_devices(_run(binary, "--list-devices", session)),
+        values=tuple(FlagValues.described(names[0], text) for names, text in entries),
     )
 
 
@@ -189,10 +201,20 @@ def _build_number(text: str) -> int | None:
     return number if number >= FIRST_NUMBER else None
 
 
-def _flags(help_text: str) -> tuple[tuple[str, ...], ...]:
-    """Every flag's spellings: a help entry starts in the first column."""
-    matches = (_HELP_FLAGS.match(line) for line in help_text.splitlines())
-    return tuple(tuple(re.split(r",\s+", match[0])) for match in matches if match)
+def _entries(help_text: str) -> list[tuple[tuple[str, ...], str]]:
+    """Return the spellings of each flag, with the text behind them up to the next flag.
+
+    An entry of `--help` starts in the first column.
+    """
+    found = list(_HELP_FLAGS.finditer(help_text))
+    ends = [*(match.start() for match in found[1:]), len(help_text)]
+    return [
+        (
+            tuple(re.split(r",\s+", match[0])),
+            _SECTION.sub("", help_text[match.end() : end]),
+        )
+        for match, end in zip(found, ends, strict=False)
+    ]
 
 
 def _log_level(help_text: str) -> int:

@@ -145,6 +145,8 @@ FLAGS: Mapping[str, Flag] = {
     "alias": Flag("--alias"),
 }
 
+CTX_SIZE = 8192
+"""The context that scenarios need, but for some that say what they need."""
 DEFAULT_SIMILARITY = 0.1
 """llama-server's own `--slot-prompt-similarity`."""
 CPU = "none"
@@ -261,12 +263,39 @@ def contradictions(
 def user_flags(words: Sequence[str], capabilities: Capabilities) -> dict[str, tuple[str, ...]]:
     """The user's flags, by the first spelling of each, with the words as given.
 
-    Raises `UsageProblem` for a word that belongs to no flag, one the build does not know, or one
-    that is the harness's own.
+    Values are not checked here: `check_values` does that once. Raises `UsageProblem` for a word
+    that belongs to no flag, one the build does not know, or one that is the harness's own.
     """
     _check_none_reserved(words, capabilities)
     flags = grouped(words, capabilities, "--llama-arg")
     return {capabilities.spellings(flag[0])[0]: flag for flag in flags}
+
+
+def check_values(words: Sequence[str], capabilities: Capabilities) -> None:
+    """Refuse values that the build's `--help` rules out, and a context too small for scenarios.
+
+    All that is wrong is named in one line. Without this check the server would end at once, or
+    no scenario would be tested.
+    """
+    flags = grouped(words, capabilities, "--llama-arg")
+    takes = ((capabilities.takes(flag[0]), flag) for flag in flags)
+    wrong = [said for values, flag in takes if values and (said := values.problem(flag))]
+    hints = [f"{capabilities.version}; see its --help"] if wrong else []
+    if small := _too_small(user_flags(words, capabilities), capabilities):
+        wrong.append(f"{small} is too small: scenarios need {CTX_SIZE} tokens of context")
+        hints.append(f"leave {'it' if len(wrong) == 1 else small} out, or give at least {CTX_SIZE}")
+    if wrong:
+        raise UsageProblem(f"--llama-arg: {'; '.join(wrong)}", hint="; ".join(hints))
+
+
+def _too_small(given: Mapping[str, tuple[str, ...]], capabilities: Capabilities) -> str:
+    """Return the user's words for a context that is too small; empty where there are none.
+
+    0 stands for the model's own.
+    """
+    flag = given.get(capabilities.spellings(FLAGS["ctx_size"].on)[0], ())
+    value = flag[1] if len(flag) == 2 else ""
+    return shlex.join(flag) if value.isdecimal() and 0 < int(value) < CTX_SIZE else ""
 
 
 def grouped(

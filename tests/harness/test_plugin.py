@@ -246,6 +246,8 @@ def test_a_bad_binary_is_a_usage_error(tmp_path: Path, bad: str, workers: tuple[
         (["--llama-lora=x.gguf"], "--llama-lora needs --llama-model"),
         (["--llama-arg=--port 80"], "--llama-arg may not give --port"),
         (["--llama-arg=--no-such"], "no flag --no-such"),
+        (["--llama-arg=-np four -ctk q9"], "--llama-arg: -np four is not a number; -ctk q9 is not"),
+        (["--llama-arg=-c 4096"], "--llama-arg: -c 4096 is too small: scenarios need 8192 tokens"),
         (["--llama-launcher=no-such-program"], "no such program"),
         (["--llama-report=/nowhere/x.jsonl"], "--llama-report=/nowhere/x.jsonl cannot be written"),
         (["--llama-report=/dev/full"], "No space left on device"),

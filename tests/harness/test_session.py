@@ -38,7 +38,7 @@ def test_a_users_model(llama_build: Build) -> None:
     session = prepared(llama_build, model=str(model.file.path), loras=[a])
     assert [list(model.adapters) for model in session.models] == [["A"]]
     assert Session.from_json(json.loads(json.dumps(session.to_json()))) == session
-    assert "answers judged by: cold runs" in session.header()[1]
+    assert "answers judged by: cold runs" in "\n".join(session.header())
 
 
 @pytest.mark.parametrize(
@@ -55,16 +55,17 @@ def test_models_by_how_they_remember(llama_build: Build, memory: str, names: lis
     session = prepared(llama_build, memory=memory)
     assert [model.name for model in session.models] == names
     assert Session.from_json(json.loads(json.dumps(session.to_json()))) == session
-    assert f"generated models: {names[0]} (" in session.header()[1]
+    assert f"generated models: {names[0]} (" in "\n".join(session.header())
 
 
 def test_a_server_that_is_attached_to(llama_build: Build, by_hand: ByHand) -> None:
     """Of the run's models the one that it serves; its words are those of a person."""
     model, binary = generated("gemma3"), str(llama_build.origin.path)
-    url = by_hand(binary, "-m", str(model.file.path), "--port", "0", "-np", "2").url
+    small = ("-np", "2", "-c", "4096", "-sps", "0.5x")  # which it reads as 0.5
+    url = by_hand(binary, "-m", str(model.file.path), "--port", "0", *small).url
     session = prepared(llama_build, binaries=[], url=url)
     assert [served.name for served in session.models] == ["gemma3"]
-    assert session.extra_args == ("-np", "2")
+    assert session.extra_args == small
     assert session.builds[0].sha256 == llama_build.sha256
     assert not session.builds[0].origin.provided
     assert f"attached to: {url}, process " in "\n".join(session.header())
@@ -77,6 +78,12 @@ def test_a_server_that_is_attached_to(llama_build: Build, by_hand: ByHand) -> No
     [
         ({"loras": ["x.gguf"]}, "--llama-lora needs --llama-model"),
         ({"args": ["--no-such-flag"]}, "no flag --no-such-flag"),
+        ({"args": ["-np", "-kvu"]}, "--llama-arg: -np needs a value"),
+        ({"args": ["-ctk q9 -ctk f16"]}, "--llama-arg: -ctk q9 is not one of f32, f16, "),
+        (
+            {"args": ["-c 4096"]},
+            "scenarios need 8192 tokens of context (leave it out",
+        ),
         ({"args": ["'unclosed"]}, "--llama-arg cannot be read"),
         ({"args": ["--port 1"]}, "may not give --port"),
         ({"launcher": "no-such-program --args"}, "no such program"),

@@ -102,11 +102,36 @@ def test_a_known_bug_fails_and_is_named(
 def test_a_server_that_does_not_start_says_why(
     real_server: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    config = 'args = "-fa onn"\nmemory = "llama"'
+    config = 'args = "--numa nowhere"\nmemory = "llama"'
     assert run(real_server, tmp_path, config, *ONE) == EXIT_NO_VERDICT
-    out = capfd.readouterr().out
-    assert "llama-server ended with exit code 1: error" in " ".join(out.split())
-    assert "onn" in out
+    out = " ".join(capfd.readouterr().out.split())
+    assert "llama does not start with --numa nowhere: error while handling argument" in out
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (
+            '"-np four -fa onn"',
+            "args: -np four is not a number; -fa onn is not one of on, off, auto",
+        ),
+        ('["-c", "4096"]', "args: -c 4096 is too small: scenarios need 8192 tokens of context ("),
+    ],
+)
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one", "two"])
+def test_args_that_are_wrong_are_refused_before_anything_starts(
+    args: str,
+    said: str,
+    workers: tuple[str, ...],
+    real_server: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    config = f'args = {args}\nmemory = "llama"'
+    assert run(real_server, tmp_path, config, *ONE, *workers) == EXIT_USAGE
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert said in err.splitlines()[-1]
 
 
 def test_all_that_do_not_start_are_one_row(
@@ -117,16 +142,16 @@ def test_all_that_do_not_start_are_one_row(
     options = ("-k", "test_identical_request and completion and kvu")
     assert run(real_server, tmp_path, config, *options) == EXIT_NO_VERDICT
     out = capfd.readouterr().out
-    assert out.count("llama-server ended with exit code") == 1
+    assert out.count("does not start with") == 1
 
 
 def test_nothing_reached_a_verdict(
     real_server: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    config = 'args = "--ctx-size 4096"\nmemory = "llama"'
+    config = 'args = "--parallel 3"\nmemory = "llama"'
     assert run(real_server, tmp_path, config, *ONE) == EXIT_NO_VERDICT
     out = capfd.readouterr().out
-    assert "your --ctx-size 4096 leaves out 8 configurations that need --ctx-size 8192" in out
+    assert "your --parallel 3 leaves out 4 configurations that need --parallel 1" in out
     assert out.endswith("cannot say: no scenario reached a verdict\n")
 
 

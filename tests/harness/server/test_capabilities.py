@@ -18,6 +18,7 @@ from harness.prompts import prose
 from harness.server import capabilities as capabilities_module
 from harness.server.capabilities import Capabilities, probe
 from harness.server.config import _RESERVED, FLAGS
+from harness.server.flag_values import FlagValues
 from harness.server.process import Program
 from tests.harness.server.conftest import MakeServer, WriteScript
 from tests.harness.server.processes import Identity, wait_until_gone
@@ -45,6 +46,7 @@ HELP = """\
 
 --slot-save-path PATH                   path to save slot kv cache (default: disabled)
 --lora-scaled FNAME:SCALE,...           path to LoRA adapter
+--fim-qwen-1.5b-default                 use default Qwen 2.5 Coder 1.5B
 """
 
 DEVICES = "Available devices:\n  Vulkan0: A GPU (8192 MiB, 8000 MiB free)\n"
@@ -148,7 +150,19 @@ def test_flags_are_grouped_as_in_the_help(fake: Fake) -> None:
         ("-fa", "--flash-attn"),
         ("--slot-save-path",),
         ("--lora-scaled",),
+        ("--fim-qwen-1.5b-default",),
     )
+
+
+def test_what_flags_take_is_read_of_the_same_entries(fake: Fake) -> None:
+    found = probe(fake())
+    assert [values.flag for values in found.values] == [names[0] for names in found.flags]
+    assert found.takes("--cache-ram") == FlagValues(flag="-cram", count=1, number=True)
+    assert found.takes("--flash-attn") == FlagValues(
+        flag="-fa", count=1, words=("on", "off", "auto")
+    )
+    assert found.takes("--version") == FlagValues(flag="--version", count=0)
+    assert found.takes("--no-such-flag") is None
 
 
 def test_spellings(fake: Fake) -> None:

@@ -14,12 +14,14 @@ from harness.server.config import (
     LoadedAdapter,
     ServerConfig,
     argv,
+    check_values,
     contradictions,
     flags_of,
     lacking,
     user_flags,
     without,
 )
+from harness.server.flag_values import FlagValues
 
 MODEL = Path("model.gguf")
 
@@ -375,6 +377,73 @@ def test_an_unknown_flag(words: tuple[str, ...], unknown: str) -> None:
         user_flags(words, BUILD)
     assert caught.value.message.endswith(unknown)
     assert "7e4c0a9" in caught.value.hint
+
+
+TOLD = dataclasses.replace(
+    BUILD,
+    values=(
+        FlagValues(flag="-np", count=1, number=True),
+        FlagValues(flag="-c", count=1, number=True),
+        FlagValues(flag="-fa", count=1, words=("on", "off", "auto")),
+        FlagValues(flag="-kvu", count=0),
+    ),
+)
+"""A build whose help says what some flags take."""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("-np", "4", "--flash-attn", "on", "-no-kvu", "-c", "8192"),
+        ("-c", "0"),
+        ("-c", "-1"),
+        ("-c", "4096", "--ctx-size", "8192"),  # the last one counts
+        ("-ctk", "q9"),  # nothing is known of it
+        ("-cram",),
+    ],
+)
+def test_values_that_may_be_right(words: tuple[str, ...]) -> None:
+    check_values(words, TOLD)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-np", "four"), "-np four is not a number"),
+        (("--no-kv-unified", "1"), "--no-kv-unified takes no value, got 1"),
+        (
+            ("-np", "-fa", "of", "-np", "4"),
+            "-np needs a value; -fa of is not one of on, off, auto",
+        ),
+        (("-c", "4096"), "-c 4096 is too small: scenarios need 8192 tokens of context"),
+        (("--ctx-size", "8191"), "--ctx-size 8191 is too small: scenarios need 8192 tokens of "),
+        (
+            ("-c", "512", "-np", "x"),
+            "-np x is not a number; -c 512 is too small: scenarios need 8192 tokens of context",
+        ),
+    ],
+)
+def test_values_that_are_wrong(words: tuple[str, ...], said: str) -> None:
+    with pytest.raises(UsageProblem) as caught:
+        check_values(words, TOLD)
+    assert caught.value.message.startswith(f"--llama-arg: {said}")
+    assert "\n" not in str(caught.value)
+
+
+def test_what_to_do_about_a_wrong_value() -> None:
+    with pytest.raises(UsageProblem) as caught:
+        check_values(("-c", "4096"), TOLD)
+    assert caught.value.hint == "leave it out, or give at least 8192"
+    with pytest.raises(UsageProblem) as caught:
+        check_values(("-c", "4096", "-fa", "x"), TOLD)
+    assert caught.value.hint.endswith("see its --help; leave -c 4096 out, or give at least 8192")
+
+
+def test_values_are_looked_at_once() -> None:
+    """A server that a person has started has said itself that they are right."""
+    assert user_flags(("-np", "four", "-c", "4096"), TOLD)
+    assert argv(dataclasses.replace(BARE, extra_args=("-np", "four")), TOLD)[-1] == "four"
 
 
 @pytest.mark.parametrize(
