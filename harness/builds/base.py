@@ -101,3 +101,9 @@ class Rung(Protocol):
 
         What it leaves in the directory when it raises is thrown away.
         """
+
+    def numbers(self, wanted: Wanted, steps: Steps) -> frozenset[int]:
+        """List the numbers of builds that the place has, of the kind that is wanted.
+
+        Raises `NotHere` where the place cannot be asked, or does not know about that number.
+        """

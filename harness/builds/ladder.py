@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from harness.builds.base import (
     Unsuitable,
     Wanted,
 )
+from harness.builds.nearest import in_words, nearest
 from harness.builds.ref import (
     CommitRef,
     NumberRef,
@@ -182,6 +184,8 @@ class Ladder:
         return None
 
     def _climbed(self, wanted: Wanted, only: str | None, steps: Steps) -> Outcome:
+        lacking: list[Rung] = []
+        found = False
         for rung in self.rungs:
             if only is not None and rung.name != only:
                 continue
@@ -191,15 +195,39 @@ class Ladder:
             except NotHere as refusal:
                 self._note(rung.name, refusal)
                 steps.say(f"{rung.name}: {refusal.reason}")
+                found = found or isinstance(refusal, NotForThisCpu | Unsuitable)
                 if isinstance(refusal, Unsuitable):
                     break
+                if not refusal.trouble:
+                    lacking.append(rung)
             except DoesNotBuild as failure:
                 return Broken(wanted.ref, failure.error, failure.log)
             else:
                 self.store.prune(self.limit)
                 steps.say(f"{rung.name}: {entry.facts.title}, {entry.facts.seconds:.0f} s")
                 return Ready(wanted.ref, entry.binary, entry)
-        return Missing(wanted.ref, tuple(self._attempts), self._hint)
+        near = "" if found else self._nearest(wanted, lacking, steps)
+        hint = "; ".join(filter(None, (self._hint, near)))
+        return Missing(wanted.ref, tuple(self._attempts), hint)
+
+    def _nearest(self, wanted: Wanted, rungs: Sequence[Rung], steps: Steps) -> str:
+        """Tell which builds are nearest to a number that these places do not have.
+
+        Empty for what was not asked for by a number, and where nobody can tell.
+        """
+        number = wanted.number
+        if not isinstance(wanted.ref, NumberRef | WheelRef | SdistRef) or number is None:
+            return ""
+        places: dict[str, frozenset[int]] = {}
+        for rung in rungs:
+            with suppress(NotHere), steps.step(f"{rung.name}: asking which builds it has"):
+                places[rung.name] = rung.numbers(wanted, steps)
+        # A place that lists the number has the build, and something else was wrong there.
+        places = {name: has for name, has in places.items() if number not in has}
+        options = "" if wanted.flavour is Flavour.CPU else f" --flavour {wanted.flavour}"
+        if said := in_words(number, nearest(number, places), options):
+            steps.say(said)
+        return said
 
     def _delivered(self, rung: Rung, wanted: Wanted, steps: Steps, start: float) -> Entry:
         with self.store.filling() as directory:

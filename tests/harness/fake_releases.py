@@ -7,7 +7,7 @@ import re
 import stat
 import tarfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,6 +31,8 @@ class FakeReleases:
     commit: str = COMMIT
     digests: Mapping[str, str | None] = field(default_factory=dict)
     """What is said of files instead of what they are."""
+    listed: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    """Numbers of the newest releases, with the names of their files."""
     api: Answer | None = None
     """What the API answers, whatever it is asked."""
     kept: Mapping[str, FakeFile] = field(default_factory=dict)
@@ -51,6 +53,13 @@ class FakeReleases:
         return self.kept.get(name, FakeFile(self.files[name]))(asked)
 
     def _release(self, path: str) -> Answer:
+        if path == f"/api/v3/repos/{REPO}/releases":
+            return Answer(
+                [
+                    {"tag_name": f"b{number}", "assets": [{"name": name} for name in names]}
+                    for number, names in self.listed.items()
+                ]
+            )
         if path != f"/api/v3/repos/{REPO}/releases/tags/b{self.number}":
             return Answer({"message": "Not Found"}, 404)
         assets = [self._asset(name, body) for name, body in self.files.items()]

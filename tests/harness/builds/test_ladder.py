@@ -91,6 +91,20 @@ def test_long_steps_are_told_while_they_last(
         assert re.search(rf"^master: {step}: (\d+ %, )?\d+\.\d min$", told.getvalue(), re.MULTILINE)
 
 
+def test_number_without_a_tag_is_told_the_nearest(
+    store: Store, environ: Mapping[str, str], fake_upstream: FakeUpstream, told: io.StringIO
+) -> None:
+    for tag in (True, True, False, True):
+        fake_upstream.commit(tag=tag)
+    outcome = by_source("b3", store, environ, told)
+    assert isinstance(outcome, Missing)
+    near = "nearest are b2 (source), b4 (source): llama-harness get b2"
+    assert outcome.hint == near
+    assert told.getvalue().endswith(f"b3: {near}\n")
+    with pytest.raises(NotObtained, match=r"b3 is nowhere: .* has no tag b3 \(nearest are b2"):
+        ready(outcome)
+
+
 def test_each_build_is_of_its_own_commit(
     store: Store, environ: Mapping[str, str], fake_upstream: FakeUpstream
 ) -> None:

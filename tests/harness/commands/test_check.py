@@ -151,10 +151,9 @@ def test_nothing_reached_a_verdict(
     config = 'args = "--parallel 3"\nmemory = "llama"'
     assert run(real_server, tmp_path, config, *ONE) == EXIT_NO_VERDICT
     out = capfd.readouterr().out
+    out = " ".join(out.split())
     needs = "--parallel 1 (4), --parallel 4 (4)"
-    assert f"your --parallel 3 leaves out 8 configurations that need {needs}" in " ".join(
-        out.split()
-    )
+    assert f"your --parallel 3 leaves out 8 configurations that need {needs}" in out
     assert out.endswith("cannot say: no scenario reached a verdict")
 
 

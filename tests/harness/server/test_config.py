@@ -411,7 +411,7 @@ def test_values_that_may_be_right(words: tuple[str, ...]) -> None:
     ("words", "said"),
     [
         (("-np", "four"), "-np four is not a number"),
-        (("--no-kv-unified", "1"), "--no-kv-unified takes no value, and 1 follows it"),
+        (("--no-kv-unified", "1"), "--no-kv-unified takes no value, got 1"),
         (
             ("-np", "-fa", "of", "-np", "4"),
             "-np needs a value; -fa of is not one of on, off, auto",

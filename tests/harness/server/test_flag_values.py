@@ -102,9 +102,9 @@ def test_what_is_right(values: FlagValues, given: tuple[str, ...]) -> None:
         (NUMBER, ("-np",), "-np needs a value"),
         (ANY, ("-ot",), "-ot needs a value"),
         (TWO, ("--range", "1"), "--range needs 2 values"),
-        (SWITCH, ("-kvu", "1"), "-kvu takes no value, and 1 follows it"),
-        (NUMBER, ("-np", "4", "a b"), "-np takes one value, and got 4 'a b'"),
-        (TWO, ("--range", "1", "2", "3"), "--range takes 2 values, and got 1 2 3"),
+        (SWITCH, ("-kvu", "1"), "-kvu takes no value, got 1"),
+        (NUMBER, ("-np", "4", "a b"), "-np takes one value, got 4 'a b'"),
+        (TWO, ("--range", "1", "2", "3"), "--range takes 2 values, got 1 2 3"),
     ],
 )
 def test_what_is_wrong(values: FlagValues, given: tuple[str, ...], said: str) -> None:
