@@ -39,9 +39,6 @@ def hermetic_environment(
     kept = {name: value for name, value in environ.items() if not _HOSTILE.match(name)}
     # An abort with gdb installed attaches gdb and leaves the process "alive" for half a second.
     kept["GGML_NO_BACKTRACE"] = "1"
-    # Threads that wait for one another by spinning cost as much CPU as the computing itself, and
-    # on a busy machine hold up the thread they wait for.
-    kept.setdefault("OMP_WAIT_POLICY", "passive")
     kept[SESSION_MARKER] = session
     if not gpu:
         kept |= _NO_GPU

@@ -96,8 +96,7 @@ def test_what_would_decide_is_left_out(name: str) -> None:
 def test_everything_else_stays() -> None:
     environment = hermetic_environment(NEEDED, "s")
     assert environment.items() >= NEEDED.items()
-    added = {SESSION_MARKER, "GGML_NO_BACKTRACE", "OMP_WAIT_POLICY"}
-    assert environment.keys() - NEEDED.keys() == added
+    assert environment.keys() - NEEDED.keys() == {SESSION_MARKER, "GGML_NO_BACKTRACE"}
 
 
 def test_what_the_harness_says_itself_wins() -> None:
@@ -106,13 +105,7 @@ def test_what_the_harness_says_itself_wins() -> None:
     assert hermetic_environment(given, "inner") == {
         SESSION_MARKER: "inner",
         "GGML_NO_BACKTRACE": "1",
-        "OMP_WAIT_POLICY": "passive",
     }
-
-
-def test_threads_wait_as_the_user_says() -> None:
-    given = {"OMP_WAIT_POLICY": "active"}
-    assert hermetic_environment(given, "s")["OMP_WAIT_POLICY"] == "active"
 
 
 @pytest.mark.parametrize(
