@@ -310,17 +310,20 @@ def _why(*errors: ServerError | None) -> str:
     said = next((error.why for error in exits if error.why), "")
     if said and exits[0].returncode > 0:
         return said
-    how = next(filter(None, errors)).message.removeprefix("llama-server ").partition(": ")[0]
-    return f"{said} (it {how})" if said else f"it {how}"
+    how = next(filter(None, errors)).message.partition(": ")[0]
+    return f"{said} ({how})" if said else how
 
 
 def _beyond(flags: Sequence[str], usual: Sequence[str]) -> list[str]:
     """Return the words of a command line that another one does not have, flags with their values.
 
+    Adapters are left out: their paths are long, and every scenario has its own.
+
     `--model` and what else both have is left out.
     """
     groups, theirs = _groups(flags), _groups(usual)
-    return [word for group in groups if group not in theirs for word in group]
+    new = [group for group in groups if group not in theirs and group[0] != "--lora-scaled"]
+    return [word for group in new for word in group]
 
 
 def _groups(words: Sequence[str]) -> list[tuple[str, ...]]:

@@ -161,7 +161,8 @@ def rerun(config: pytest.Config, item: pytest.Item, build: Build, model: Model) 
     path = os.path.relpath(item.path, config.invocation_params.dir)
     function, _, brackets = item.name.partition("[")
     parts = [part for part in brackets.removesuffix("]").split("-") if part != build.id]
-    words = ["pytest", f"{path}::{function}" + (f"[{'-'.join(parts)}]" if parts[0] else "")]
+    variant = f"[{'-'.join(parts)}]" if parts[0] else ""
+    words = ["pytest", f"{path}::{in_class(item, function)}{variant}"]
     if config.getoption("--llama-memory") is not None:
         words.append(f"--llama-memory={model.name}")
     if urls := config.getoption("--llama-url"):
@@ -187,6 +188,12 @@ def rerun(config: pytest.Config, item: pytest.Item, build: Build, model: Model) 
     if (seconds := config.getoption("--llama-timeout")) != DEFAULT_SECONDS:
         words.append(f"--llama-timeout={seconds:g}")
     return shlex.join(words)
+
+
+def in_class(item: pytest.Item, function: str) -> str:
+    """Return the name of a test function with the classes it is in, as a node id has it."""
+    classes = [node.name for node in item.listchain() if isinstance(node, pytest.Class)]
+    return "::".join([*classes, function])
 
 
 def _check_seconds(seconds: float) -> None:

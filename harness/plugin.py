@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Unpack
@@ -141,6 +141,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     except HarnessError as problem:
         if options_given(config):
             _leave(config, problem)
+        if any("::" in word and "[" in word for word in config.args):
+            _leave(config, problem)  # pytest would not find a test of a model that is not known
         config.stash[_PROBLEM] = problem  # only matters to tests that need a server
         return
     config.stash[_SESSION] = found
@@ -216,7 +218,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_node_collection_finished(node: WorkerController, ids: list[str]) -> None:
     """The same error, where workers collect."""
-    _refuse_without_server(node.config, iter(ids))
+    _refuse_without_server(node.config, ids)
 
 
 @pytest.fixture(scope="session")
@@ -335,9 +337,14 @@ def _factor(item: pytest.Item) -> int:
     return _SLOW_FACTOR if item.get_closest_marker("slow") else 1
 
 
-def _refuse_without_server(config: pytest.Config, ids: Iterator[str]) -> None:
-    problem = config.stash[_PROBLEM]
-    if problem is not None and any(_NO_SERVER in node_id for node_id in ids):
+def _refuse_without_server(config: pytest.Config, ids: Iterable[str]) -> None:
+    """End the run where its tests need a server and there is none.
+
+    Models are not known without one, so that a selection by a model's name leaves nothing.
+    """
+    problem, ids = config.stash[_PROBLEM], list(ids)
+    nothing_left = not ids and _selects(config) and config.getini("llama_harness")
+    if problem is not None and (nothing_left or any(_NO_SERVER in node_id for node_id in ids)):
         _leave(config, problem)
 
 

@@ -23,7 +23,7 @@ from harness.judge import NOT_JUDGED
 from harness.known_bugs import Case, KnownBug, alike, conclude, find, load
 from harness.ledger import Ledger, Verdict, VerdictRow
 from harness.models.spec import Model
-from harness.options import rerun
+from harness.options import in_class, rerun
 from harness.report.failure import failure_text
 from harness.report.wording import link, shown
 from harness.scenario import Scenario
@@ -353,7 +353,7 @@ def _case(item: pytest.Item, test: ScenarioTest) -> Case:
     named = (test.build.id, test.model.name)
     parts = [part for part in brackets.removesuffix("]").split("-") if part not in named]
     return Case(
-        scenario=f"{item.path.name}::{function}",
+        scenario=f"{item.path.name}::{in_class(item, function)}",
         configuration="-".join(parts),
         model=test.model.name,
         memory=test.model.memory,
@@ -369,7 +369,8 @@ def _plain(item: pytest.Item, text: str) -> ReprExceptionInfo:
     """
     _, line, _ = item.location
     # With --tb=line pytest writes the first line by itself.
-    entries = [] if item.config.option.tbstyle == "line" else [ReprEntryNative([text + "\n"])]
+    in_one_line = getattr(item.config.option, "tbstyle", "auto") == "line"  # or -p no:terminal
+    entries = [] if in_one_line else [ReprEntryNative([text + "\n"])]
     return ReprExceptionInfo(
         reprtraceback=ReprTraceback(entries, extraline=None, style="native"),
         reprcrash=ReprFileLocation(str(item.path), (line or 0) + 1, text.partition("\n")[0]),

@@ -25,6 +25,7 @@ from harness.reasons.course import DEFAULTS, Rules
 from harness.server.config import ConfigFields, ServerConfig
 from harness.server.log import LogSlice, UnreadLog
 from harness.server.log_reader import events
+from harness.server.process import ServerNotReady
 from harness.stopwatch import Stopwatch
 
 T = TypeVar("T")
@@ -127,6 +128,9 @@ class Stage:
             self._start()
         except ServerEnded as error:  # it has started before
             self._end(row, error)
+        except ServerNotReady as error:
+            self._record(row, [Failure(Kind.HANG, error.message, error.detail)])
+            raise _Ended from error
         self._record(row, [])
 
     def __enter__(self) -> Self:

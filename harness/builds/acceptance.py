@@ -6,7 +6,6 @@ import hashlib
 import json
 import platform
 import re
-import signal
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ import platformdirs
 from harness.client import Options
 from harness.errors import DoesNotRun, RequestError
 from harness.models.synthetic.store import generated
+from harness.server.capabilities import ENDED_BY_SIGILL
 from harness.server.config import CPU, ServerConfig
 from harness.server.guard import Guard
 from harness.server.log import ServerLog
@@ -25,8 +25,6 @@ from harness.server.process import LlamaServer, Program, ServerExited
 _CPUINFO = Path("/proc/cpuinfo")
 _SYSTEM_INFO = re.compile(r"system_info:.*?\| CPU : (.*)")
 _FEATURE = re.compile(r"(\w+) = 1\b")
-_ENDED_BY_SIGILL = {-signal.SIGILL, 128 + signal.SIGILL}
-"""The second is what a shell script around the server makes of the first."""
 _CPU_FLAGS = {
     "SSE3": "pni",
     "SSSE3": "ssse3",
@@ -74,7 +72,7 @@ def check_runs(
         try:
             _answer(server, seconds)
         except ServerExited as error:
-            if error.returncode not in _ENDED_BY_SIGILL:
+            if error.returncode not in ENDED_BY_SIGILL:
                 raise
             raise _refusal(program, ServerLog(log), title, number) from None
     mark = _mark(sha256, program.launcher)

@@ -238,6 +238,8 @@ class Ladder:
             binary = directory / delivery.binary
             try:
                 capabilities = probe(binary, self.session)
+            except DoesNotRun as problem:
+                raise NotForThisCpu(problem.message.partition(": ")[2], hint=problem.hint) from None
             except NoLlamaServer as problem:
                 raise Unsuitable(problem.message, hint=problem.hint) from None
             except UsageProblem as problem:  # a C library that is too old, say
@@ -319,7 +321,7 @@ def _runs(entry: Entry) -> bool:
     try:
         capabilities = probe(entry.binary)
         _check_runs(entry.binary, capabilities, entry.facts.number)
-    except (NotForThisCpu, UsageProblem):
+    except (DoesNotRun, NotForThisCpu, UsageProblem):
         return False
     return True
 

@@ -11,11 +11,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.errors import UsageProblem
+from harness.errors import DoesNotRun, UsageProblem
 from harness.server.environment import hermetic_environment
 from harness.server.flag_values import FlagValues
 
 PROBE_SECONDS = 60.0
+ENDED_BY_SIGILL = {-signal.SIGILL, 128 + signal.SIGILL}
+"""Exit codes of what met an instruction the CPU does not have; the second is a shell's."""
 
 # Two shapes: "version: 9670 (02810c7aa)" and "version: 0.1.0-dev (build 1, commit 7e4c0a9)".
 _VERSION = re.compile(
@@ -82,6 +84,8 @@ class Capabilities:
 def probe(binary: Path, session: str = "probe") -> Capabilities:
     """What `binary` is and can do; `UsageProblem` when it cannot run or is no llama-server.
 
+    `DoesNotRun` when this CPU lacks an instruction that it uses.
+
     `session` is that of the guard that sees to it that nothing is left of a hanging one.
     """
     check_executable(binary)
@@ -134,6 +138,11 @@ def _run(binary: Path, option: str, session: str) -> str:
             f"{binary} cannot be run: {error.strerror}", hint=_exec_hint(error)
         ) from None
     output = _output(process, f"{binary} {option}")
+    if process.returncode in ENDED_BY_SIGILL:
+        raise DoesNotRun(
+            f"{binary} does not run on this CPU: {option} ends with SIGILL",
+            hint="build it on this machine",
+        )
     if process.returncode != 0:
         raise UsageProblem(
             f"{binary} {option} failed ({_ending(process.returncode)}): {_telling_line(output)}",

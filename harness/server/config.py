@@ -152,6 +152,7 @@ DEFAULT_SIMILARITY = 0.1
 CPU = "none"
 """The `device` of a server that is to use no GPU."""
 
+_INTEGER = re.compile(r"\s*([+-]?\d+)")
 _FLAG_LIKE = re.compile(r"--|-[A-Za-z]")
 """A word that can be no value; a negative number can."""
 
@@ -294,8 +295,9 @@ def _too_small(given: Mapping[str, tuple[str, ...]], capabilities: Capabilities)
     0 stands for the model's own.
     """
     flag = given.get(capabilities.spellings(FLAGS["ctx_size"].on)[0], ())
-    value = flag[1] if len(flag) == 2 else ""
-    return shlex.join(flag) if value.isdecimal() and 0 < int(value) < CTX_SIZE else ""
+    # As the server reads it: digits, whatever comes after them.
+    tokens = _INTEGER.match(flag[1]) if len(flag) == 2 else None
+    return shlex.join(flag) if tokens and 0 < int(tokens[1]) < CTX_SIZE else ""
 
 
 def grouped(

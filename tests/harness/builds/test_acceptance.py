@@ -149,3 +149,34 @@ def test_on_an_emulated_cpu(llama_build: Build, cpu: str, code: int) -> None:
     assert done.returncode == code, done.stdout + done.stderr
     if code:
         assert f"does not run on this CPU under {launcher}: it " in done.stderr
+
+
+def test_a_build_that_does_not_even_say_its_version(tmp_path: Path) -> None:
+    dies = executable(tmp_path / "llama-server", "#!/bin/sh\nkill -ILL $$\n")
+    done = suite(f"--llama-bin={dies}", "-k", NP1)
+    assert done.returncode == 3
+    (line,) = [line for line in done.stderr.splitlines() if line.strip()]
+    assert "does not run on this CPU: --version ends with SIGILL" in line
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        ("-k", f"test_article and llama-{NP1}"),
+        ("-k", f"test_article and llama-{NP1}", "-n", "2"),
+        (f"tests/cache/test_lora.py::test_article[llama-{NP1}-wide0]",),
+        (f"tests/cache/test_lora.py::test_article[llama-{NP1}-wide0]", "-n", "2"),
+    ],
+    ids=["keyword", "keyword_n2", "node", "node_n2"],
+)
+@pytest.mark.parametrize(("cpu", "code"), [(True, 3), (False, 4)], ids=["cpu", "missing"])
+def test_no_build_and_a_selection_by_model(
+    tmp_path: Path, selection: tuple[str, ...], cpu: bool, code: int
+) -> None:
+    """Models are not known without a server: the selection is not what is wrong."""
+    path = tmp_path / "llama-server"
+    if cpu:
+        executable(path, "#!/bin/sh\nkill -ILL $$\n")
+    done = suite(*selection, environ={"LLAMA_SERVER_BIN_PATH": str(path)})
+    assert done.returncode == code
+    assert str(path) in done.stderr
