@@ -45,6 +45,9 @@ _BATCH = 2048
 # The smaller a micro-batch, the more of a short prompt can memory that cannot rewind be held to.
 _UBATCH, _UBATCH_WITH_CHECKPOINTS = 512, 64
 
+_STARTS = 5
+"""llama-server logs from another thread, and may end before its last lines are written."""
+
 ServerUnderTest = LlamaServer | AttachedServer
 """The server of a scenario; those of cold runs are always our own."""
 
@@ -128,8 +131,12 @@ class Bench:
             again = self._start_error(config)
             if again is None:  # it starts after all: the machine had other things to do
                 return
+        errors = [error, again]
+        while isinstance(again, ServerExited) and not _said(errors) and len(errors) < _STARTS:
+            again = self._start_error(config)
+            errors += [again] if again else []
         given = f" with {shlex.join(words)}" if words else ""
-        reason = f"{self.model.name} does not start{given}: {_why(error, again)}"
+        reason = f"{self.model.name} does not start{given}: {_why(errors)}"
         if not self.starts.add(key, reason):
             raise NotTestable(self.starts.reason(key) or reason) from None
         raise DoesNotStart(reason, detail=error.detail) from None
@@ -301,16 +308,18 @@ class Bench:
         return self.model.oracle is not None and on_cpu and as_measured
 
 
-def _why(*errors: ServerError | None) -> str:
-    """Say why a server does not start: its own first error, where one of its starts logged it.
+def _said(errors: Sequence[ServerError]) -> str:
+    """Return the first error that a server logged before it ended; empty where none did."""
+    exits = (error for error in errors if isinstance(error, ServerExited))
+    return next((error.why for error in exits if error.why), "")
 
-    A server that is killed may lose the end of its log.
-    """
-    exits = [error for error in errors if isinstance(error, ServerExited)]
-    said = next((error.why for error in exits if error.why), "")
-    if said and exits[0].returncode > 0:
+
+def _why(errors: Sequence[ServerError]) -> str:
+    """Say why a server does not start: its own first error, and how it ended unless in order."""
+    first, said = errors[0], _said(errors)
+    if said and isinstance(first, ServerExited) and first.returncode > 0:
         return said
-    how = next(filter(None, errors)).message.partition(": ")[0]
+    how = first.message.partition(": ")[0]
     return f"{said} ({how})" if said else how
 
 
