@@ -201,6 +201,11 @@ class VerdictRow:
         """`cache_n/prompt_n` of each request for an answer."""
         return [request.reuse for request in self.requests if request.prompt_tokens]
 
+    @property
+    def why(self) -> Reason | None:
+        """Why the first step failed that did; None where none did, or nobody knows."""
+        return next((request.reason for request in self.requests if request.failures), None)
+
     def to_json(self) -> dict[str, Any]:
         """Plain data, requests included, to be handed to another process."""
         return asdict(self)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.check import Check, LeftOut, Outcome, Status, reasons_of, status_of
-from harness.ledger import Reason, Run, VerdictRow
+from harness.ledger import Run, VerdictRow
 from harness.models.synthetic.store import MODELS
 from harness.report.format import Block, Line, Part, Table
 from harness.report.terminal import abbreviated, bugs
@@ -195,7 +195,7 @@ def _findings(outcome: Outcome) -> Iterator[tuple[str, ...]]:
         row = rows[0]
         wheres = ("-".join(filter(None, [r.model, r.configuration])) for r in rows)
         like = row.issue or ""
-        yield outcome.scenario, _said(row), like, str(_why(row) or ""), abbreviated(wheres)
+        yield outcome.scenario, _said(row), like, str(row.why or ""), abbreviated(wheres)
 
 
 def _alike(outcome: Outcome) -> list[list[VerdictRow]]:
@@ -209,7 +209,7 @@ def _alike(outcome: Outcome) -> list[list[VerdictRow]]:
 
 def _sameness(row: VerdictRow) -> tuple[object, ...]:
     """Return all that is said of a row, but for the numbers in the words of a reason."""
-    why = _why(row)
+    why = row.why
     return status_of(row), row.signature, row.issue, row.reason, why and why.cause
 
 
@@ -223,11 +223,6 @@ def _notes(found: Check) -> Iterator[str]:
     rows = (row for row in found.rows if status_of(row) is Status.HOLDS and row.reason)
     for reason, number in reasons_of(rows).items():
         yield f"{_configurations(number)} {'holds' if number == 1 else 'hold'}: {reason}"
-
-
-def _why(row: VerdictRow) -> Reason | None:
-    """Return why the first step failed that did."""
-    return next((step.reason for step in row.requests if step.failures), None)
 
 
 def _troubles(found: Check) -> Iterator[tuple[str, ...]]:

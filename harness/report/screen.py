@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from harness.check import reasons_of
 from harness.errors import Selectable
-from harness.ledger import Reason, Verdict, VerdictRow
+from harness.ledger import Verdict, VerdictRow
 from harness.models.synthetic.store import MODELS
 from harness.report.table import columns, wrapped
 from harness.report.terminal import abbreviated, answers, starts
@@ -74,14 +74,8 @@ def sameness(row: VerdictRow) -> tuple[object, ...]:
         return row.verdict, row.reason
     if row.verdict is Verdict.KNOWN_BUG_GONE:
         return row.verdict, row.issue
-    why = first_reason(row)
     kinds = tuple(sorted({entry.rpartition(": ")[2] for entry in row.signature}))
-    return row.verdict, row.issue, kinds, why and why.cause
-
-
-def first_reason(row: VerdictRow) -> Reason | None:
-    """Return why the first step failed that did."""
-    return next((step.reason for step in row.requests if step.failures), None)
+    return row.verdict, row.issue, kinds, row.why and row.why.cause
 
 
 def _verdict(build: str, rows: Sequence[VerdictRow]) -> tuple[str, Colour]:
@@ -124,8 +118,7 @@ def _new(rows: Sequence[VerdictRow], width: int) -> Iterator[Line]:
     """Show what fails like nothing known: each failure with its numbers, reason and places."""
     groups: dict[tuple[object, ...], list[VerdictRow]] = {}
     for row in filter(is_new, rows):
-        why = first_reason(row)
-        key = (row.build, row.scenario, row.signature, why and why.cause)
+        key = (row.build, row.scenario, row.signature, row.why and row.why.cause)
         groups.setdefault(key, []).append(row)
     several = len({row.build for row in rows}) > 1
     for first, *others in groups.values():
@@ -135,7 +128,7 @@ def _new(rows: Sequence[VerdictRow], width: int) -> Iterator[Line]:
         texts = [
             shown(first.signature),
             f"cache_n/prompt_n: {' '.join(first.reuses)}",
-            f"why: {first_reason(first)}" if first_reason(first) else "",
+            f"why: {first.why}" if first.why else "",
             f"in: {abbreviated(map(_place, (first, *others)))}",
         ]
         for text in filter(None, texts):
