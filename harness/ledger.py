@@ -225,6 +225,8 @@ class Run:
     verdicts: tuple[VerdictRow, ...]
     lost: tuple[str, ...] = ()
     """Tests that failed without a verdict, and why: their worker was killed, say."""
+    exit_code: int = 0
+    """Of pytest."""
 
 
 def read(path: Path) -> Run:
@@ -248,7 +250,8 @@ def read(path: Path) -> Run:
         raise UsageProblem(f"{path} is not whole", hint="its run was broken off")
     try:
         verdicts = tuple(_verdicts(_row(line) for line in lines[1:-1]))
-        return Run(first, verdicts, msgspec.convert(last.get("lost", ()), tuple[str, ...]))
+        lost = msgspec.convert(last.get("lost", ()), tuple[str, ...])
+        return Run(first, verdicts, lost, msgspec.convert(last.get("exit_code", 0), int))
     except (msgspec.ValidationError, ValueError) as error:
         raise UsageProblem(f"{path} is damaged: {error}", hint="run the suite again") from None
 

@@ -70,21 +70,22 @@ def _run(arguments: argparse.Namespace) -> int:
         run = ledgers.finished(path)
         if arguments.config is not None:
             ledgers.check_agrees(run, path, fields, arguments.config)
-        ref = ledgers.ref_of(run)
+        ref, left_out = ledgers.ref_of(run), ledgers.selection_of(run)
     else:
         chosen = selection(arguments)
         if arguments.report is not None:
             ledgers.check_writable(arguments.report)
         wanted = server(arguments.ref, arguments.flavour or Flavour.CPU, **fields)
         run = tested("build", wanted, prepared(wanted), chosen, arguments.report)
+        given = {"-k": arguments.keyword, "-m": arguments.marks}
         ref = arguments.ref
+        left_out = tuple(f"{option} {value!r}" for option, value in given.items() if value)
     run = accepting(ledgers.worded(run), accepted)
-    given = {"-k": arguments.keyword, "-m": arguments.marks}
     asked = Asked(
         ref=ref,
         config=None if arguments.config is None else str(arguments.config),
         accepted=accepted,
-        left_out=tuple(f"{option} {value!r}" for option, value in given.items() if value),
+        left_out=left_out,
     )
     about = (run, check(run), asked)
     lines = shown(arguments.format, parts(*about), lambda: facts(*about), page(*about))

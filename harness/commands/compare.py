@@ -82,7 +82,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _runs(arguments: argparse.Namespace) -> Iterator[Run]:
     """Yield the two runs: ledgers are read first, and all is checked before anything runs."""
     from harness.commands import ledgers
-    from harness.commands.running import prepared, selection, server, tested
+    from harness.commands.running import check_memory, prepared, selection, server, tested
     from harness.deployment import read_deployment
 
     refs = (arguments.base, arguments.head)
@@ -94,6 +94,8 @@ def _runs(arguments: argparse.Namespace) -> Iterator[Run]:
         ledgers.refuse_twice(there)
         refused = {**choosing, "--report": arguments.report}
         ledgers.refuse_options(refused | (running if len(there) == len(paths) else {}), there)
+    if arguments.memory is not None:
+        check_memory(arguments.memory)
     for ref, path in zip(refs, paths, strict=True):
         if path is None:
             parse(ref)  # both, before one is built for minutes

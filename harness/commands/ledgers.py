@@ -21,6 +21,20 @@ from harness.session import GENERATED
 _FIRST_LINE = 1_000_000
 """Bytes that are read to see whether a file is a ledger."""
 _SUFFIXES = (".jsonl", ".json", ".ndjson")
+_ENDED = (0, 1, 5)
+"""Exit codes of a run that came to its end."""
+_EXPRESSIONS = ("-k", "-m")
+_FEWER = (
+    "-x",
+    "--exitfirst",
+    "--maxfail",
+    "--lf",
+    "--last-failed",
+    "--sw",
+    "--deselect",
+    "--ignore",
+)
+"""Options of pytest with which a run leaves tests out, beside expressions."""
 
 
 def ledger_path(argument: str) -> Path | None:
@@ -82,6 +96,11 @@ def finished(path: Path) -> Run:
         raise UsageProblem(
             f"{path} holds {len(builds)} builds ({ids})", hint="write a ledger for each"
         )
+    if run.exit_code not in _ENDED:
+        raise UsageProblem(
+            f"{path} is not whole: pytest ended with exit code {run.exit_code}",
+            hint="run the suite again",
+        )
     if run.lost:
         raise NoVerdict(f"{path}: {len(run.lost)} tests came to no verdict, as {run.lost[0]}")
     return run
@@ -140,6 +159,23 @@ def _models(fields: Mapping[str, Any], config: Path) -> list[str]:
             message = f"{config}: {in_keys(problem.message)}"
             raise UsageProblem(message, hint=in_keys(problem.hint)) from None
     return [name if name in PUBLISHED else Path(name).name]
+
+
+def selection_of(run: Run) -> tuple[str, ...]:
+    """Return what the command line of a run says that leaves scenarios out, each in its words."""
+    words = [str(word) for word in run.facts.get("argv", ())][1:]
+    found, before = [], ""
+    for word in words:
+        if before in _EXPRESSIONS:
+            found.append(f"{before} {word!r}")
+        elif word[:2] in _EXPRESSIONS and word[2:]:
+            found.append(f"{word[:2]} {word[2:]!r}")
+        elif word.startswith(_FEWER):
+            found.append(word)
+        elif not word.startswith("-") and ("::" in word or word.endswith(".py")):
+            found.append(f"naming {word.rpartition('/')[2]}")
+        before = "" if before in _EXPRESSIONS else word
+    return tuple(found)
 
 
 def worded(run: Run) -> Run:

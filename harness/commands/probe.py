@@ -12,8 +12,8 @@ from harness.commands.output import printed
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.description = (
-        "Prints what each llama-server binary says of itself, as a JSON list: its version, commit "
-        "and devices, with the sha256 of the file."
+        "Prints what each llama-server binary says of itself, as a JSON object each: version, "
+        "commit and devices, with the sha256 of the file."
     )
     parser.epilog = "exit codes: 0 it is a llama-server; 3 it could not be had, or does not run on "
     parser.epilog += "this CPU; 4 a usage error, such as a binary that is no llama-server"

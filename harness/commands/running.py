@@ -16,6 +16,7 @@ from harness.commands.output import width
 from harness.deployment import in_keys
 from harness.errors import UsageProblem
 from harness.ledger import Run
+from harness.models.synthetic.store import chosen
 from harness.report.format import Format, Part, in_json, in_markdown, terminal
 from harness.report.wording import titled
 from harness.server.device import AUTO
@@ -32,6 +33,14 @@ def selection(arguments: argparse.Namespace) -> Selection:
     )
     chosen.check()
     return chosen
+
+
+def check_memory(words: str) -> None:
+    """Raise `UsageProblem` for what names no generated model, before a build is made."""
+    try:
+        chosen(words)
+    except UsageProblem as problem:
+        raise UsageProblem(in_keys(problem.message), hint=in_keys(problem.hint)) from None
 
 
 def server(ref: str, flavour: Flavour, **fields: Any) -> Server:

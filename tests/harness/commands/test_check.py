@@ -10,8 +10,9 @@ import pytest
 
 from harness.builds.build import Build
 from harness.cli import main
+from harness.commands.ledgers import selection_of
 from harness.commands.output import EXIT_FAILED, EXIT_NO_VERDICT, EXIT_USAGE
-from harness.ledger import Ledger, Verdict, VerdictRow
+from harness.ledger import Ledger, Run, Verdict, VerdictRow
 from harness.models.synthetic.store import generated
 from tests.harness.fronts.trial import write_front
 from tests.harness.report.test_check import FACTS
@@ -257,6 +258,45 @@ def test_the_ledger_of_a_run_can_be_kept(
     first = capfd.readouterr().out
     assert main(["check", str(kept), f"--config={tmp_path / 'prod.toml'}"]) == 0
     again = capfd.readouterr().out
-    assert first.replace(" (-k only)", "").splitlines()[-1] == again.splitlines()[-1]
+    assert first.splitlines()[-1] == again.splitlines()[-1]
     assert run(real_server, tmp_path, config, f"--report={tmp_path}") == EXIT_USAGE
     assert "is a directory" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "left_out"),
+    [
+        (["pytest", "-k", "same_slot", "-n", "2"], ("-k 'same_slot'",)),
+        (["pytest", "-ksame_slot", "-mnot slow"], ("-k 'same_slot'", "-m 'not slow'")),
+        (["pytest", "-x", "--maxfail=2"], ("-x", "--maxfail=2")),
+        (["pytest", "tests/cache/test_lora.py"], ("naming test_lora.py",)),
+        (["pytest", "a/test_x.py::test_y[z]"], ("naming test_x.py::test_y[z]",)),
+        (["pytest", "/suite/tests/cache", "--llama-report=x.jsonl", "-q", "-v"], ()),
+    ],
+)
+def test_what_the_run_of_a_ledger_left_out(argv: list[str], left_out: tuple[str, ...]) -> None:
+    assert selection_of(Run({"argv": argv}, ())) == left_out
+
+
+def test_a_ledger_of_a_part_of_the_suite_says_so(
+    real_server: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ledger = tmp_path / "run.jsonl"
+    config = 'memory = "llama"'
+    assert run(real_server, tmp_path, config, *ONE, "--report", str(ledger)) == 0
+    capfd.readouterr()
+    assert main(["check", str(ledger)]) == 0
+    out = capfd.readouterr().out
+    assert "(-k only)" in out.splitlines()[-1]
+
+
+def test_a_ledger_of_an_interrupted_run_is_refused(
+    real_server: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ledger = tmp_path / "run.jsonl"
+    run(real_server, tmp_path, 'memory = "llama"', *ONE, "--report", str(ledger))
+    text = ledger.read_text().replace('"exit_code": 0', '"exit_code": 2')
+    ledger.write_text(text)
+    capfd.readouterr()
+    assert main(["check", str(ledger)]) == EXIT_USAGE
+    assert "is not whole: pytest ended with exit code 2" in capfd.readouterr().err
