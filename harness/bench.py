@@ -37,7 +37,7 @@ from harness.server.config import (
     without,
 )
 from harness.server.guard import Guard
-from harness.server.process import LlamaServer, Program, ServerExited
+from harness.server.process import LlamaServer, Program, ServerExited, ServerNotReady
 from harness.start_failures import StartFailures
 
 _ALL_LAYERS = 999
@@ -121,7 +121,7 @@ class Bench:
         That is every server with this model and the user's flags, or this configuration alone.
         Raises `NotTestable` where another process of the run has said it already.
         """
-        if self.starts is None:
+        if self.starts is None or not isinstance(error, ServerExited | ServerNotReady):
             return
         plain = replace(self._usual(), extra_args=self.extra_args)
         again = self._start_error(plain)
@@ -319,7 +319,9 @@ def _why(errors: Sequence[ServerError]) -> str:
     first, said = errors[0], _said(errors)
     if said and isinstance(first, ServerExited) and first.returncode > 0:
         return said
-    how = first.message.partition(": ")[0]
+    how = first.message
+    if isinstance(first, ServerExited):
+        how = how.partition(": ")[0]
     return f"{said} ({how})" if said else how
 
 

@@ -28,8 +28,15 @@ class StartFailures:
     def add(self, server: Sequence[str], reason: str) -> bool:
         """Remember why a server does not start. Return whether this process is the first to say it.
 
-        Others see the whole reason or nothing.
+        Another process reads the whole reason or none. Where nothing can be written, every process
+        is the first.
         """
+        try:
+            return self._write(server, reason)
+        except OSError:
+            return True
+
+    def _write(self, server: Sequence[str], reason: str) -> bool:
         descriptor, beside = tempfile.mkstemp(dir=self.directory)
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:

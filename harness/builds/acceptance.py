@@ -108,7 +108,7 @@ def _refusal(program: Program, log: ServerLog, title: str, number: int | None) -
     # Under an emulator the flags are those of another CPU: what fewest CPUs have is named.
     lacking = [name for name in used if _CPU_FLAGS[name] not in has and not emulator]
     rare = [name for name in used if name.startswith(tuple(_FAMILIES))]
-    names = lacking or rare or used
+    names = (rare or used) if emulator else lacking
     families = "/".join(dict.fromkeys(_family(name) for name in names))
     owner = "the CPU there" if emulator else cpu_name()
     uses = f"it uses {families}," if families else "it ends with SIGILL at an instruction"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,15 +25,11 @@ _SUFFIXES = (".jsonl", ".json", ".ndjson")
 _ENDED = (0, 1, 5)
 """Exit codes of a run that came to its end."""
 _EXPRESSIONS = ("-k", "-m")
+_CLUSTER = re.compile(r"-[lqsvx]*([km])?")
+"""Short options of pytest in one word; the last of them may be an expression's."""
 _FEWER = (
-    "-x",
-    "--exitfirst",
-    "--maxfail",
-    "--lf",
-    "--last-failed",
-    "--sw",
-    "--deselect",
-    "--ignore",
+    *("--exitfirst", "--maxfail", "--lf", "--last-failed", "--sw", "--stepwise", "--nf"),
+    *("--deselect", "--ignore", "--co", "--llama-kv-unified=on", "--llama-kv-unified=off"),
 )
 """Options of pytest with which a run leaves tests out, beside expressions."""
 
@@ -166,8 +163,13 @@ def selection_of(run: Run) -> tuple[str, ...]:
     words = [str(word) for word in run.facts.get("argv", ())][1:]
     found, before = [], ""
     for word in words:
+        cluster = _CLUSTER.fullmatch(word)
         if before in _EXPRESSIONS:
             found.append(f"{before} {word!r}")
+        elif cluster and cluster[1]:
+            word = f"-{cluster[1]}"
+        elif cluster and "x" in word:
+            found.append("-x")
         elif word[:2] in _EXPRESSIONS and word[2:]:
             found.append(f"{word[:2]} {word[2:]!r}")
         elif word.startswith(_FEWER):

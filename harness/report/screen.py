@@ -64,8 +64,11 @@ def screen(
 
 
 def is_new(row: VerdictRow) -> bool:
-    """Return whether a scenario failed in a way that no known bug does."""
-    return row.verdict is Verdict.FAILED and not row.issue
+    """Return whether a scenario failed in a way that no known bug does.
+
+    What failed before an error failed all the same.
+    """
+    return bool(row.signature) and not row.issue and row.verdict in (Verdict.FAILED, Verdict.ERROR)
 
 
 def sameness(row: VerdictRow) -> tuple[object, ...]:
@@ -82,13 +85,14 @@ def _verdict(build: str, rows: Sequence[VerdictRow]) -> tuple[str, Colour]:
     """Say in one sentence what was found out about a build."""
     counts = Counter(row.verdict for row in rows)
     new = sum(map(is_new, rows))
-    like = counts[Verdict.FAILED] - new
+    like = sum(row.verdict is Verdict.FAILED and not is_new(row) for row in rows)
     known, gone = counts[Verdict.KNOWN_BUG], counts[Verdict.KNOWN_BUG_GONE]
     errors, holds = counts[Verdict.ERROR], counts[Verdict.HOLDS]
     untested = sum(counts[verdict] for verdict in _UNTESTED)
-    bugs = len({row.issue for row in rows if row.issue and row.verdict is not Verdict.HOLDS})
+    shown_now = (Verdict.FAILED, Verdict.KNOWN_BUG)
+    bugs = len({row.issue for row in rows if row.issue and row.verdict in shown_now})
     named = f"{bugs} known bug{'s' if bugs > 1 else ''}"
-    nothing_new = "" if new or gone else ", nothing new"
+    nothing_new = "" if new or gone or errors else ", nothing new"
     like_what = f", all like {named}{nothing_new}" if nothing_new else f" like {named}"
     told = [
         f"{new} failed like nothing known" if new else "",

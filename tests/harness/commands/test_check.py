@@ -269,6 +269,10 @@ def test_the_ledger_of_a_run_can_be_kept(
         (["pytest", "-k", "same_slot", "-n", "2"], ("-k 'same_slot'",)),
         (["pytest", "-ksame_slot", "-mnot slow"], ("-k 'same_slot'", "-m 'not slow'")),
         (["pytest", "-x", "--maxfail=2"], ("-x", "--maxfail=2")),
+        (
+            ["pytest", "-qx", "-vk", "same_slot", "--stepwise"],
+            ("-x", "-k 'same_slot'", "--stepwise"),
+        ),
         (["pytest", "tests/cache/test_lora.py"], ("naming test_lora.py",)),
         (["pytest", "a/test_x.py::test_y[z]"], ("naming test_x.py::test_y[z]",)),
         (["pytest", "/suite/tests/cache", "--llama-report=x.jsonl", "-q", "-v"], ()),

@@ -49,6 +49,15 @@ def test_the_verdict_comes_first(rows: list[VerdictRow], sentence: str, colour: 
     assert shown(rows)[0] == Line(f"b10434: {sentence}", colour)
 
 
+def test_what_failed_before_an_error_is_new_all_the_same() -> None:
+    row = replace(ERROR, signature=("P: wrong_answer",), requests=NEW.requests)
+    lines = texts([row, VERDICT, GONE], width=200)
+    assert "1 failed like nothing known" in lines[0]
+    assert "1 fails as 1 known bug does;" in lines[0]
+    assert "NEW test_lora.py::test_x" in lines
+    assert "    P: wrong_answer" in lines
+
+
 def test_each_build_has_a_verdict_of_its_own() -> None:
     other = replace(NEW, build="b11434")
     lines = texts([HOLDS, other])
