@@ -1,4 +1,4 @@
-"""Facts about model files on disk."""
+"""Checksums of files on disk."""
 
 from __future__ import annotations
 

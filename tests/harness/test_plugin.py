@@ -567,6 +567,8 @@ def test_a_server_that_does_not_start_is_said_once(workers: tuple[str, ...]) -> 
     assert not re.search("^not tested: ", done.stdout, re.MULTILINE)
     command = rf"^  command: .*/llama-server .*{NINE_LAYERS}"
     assert len(re.findall(command, done.stdout, re.MULTILINE)) == 1
+    assert len(re.findall(r"^logs: /", done.stdout, re.MULTILINE)) == 1
+    assert "its last lines:" in done.stdout
     assert len(re.findall(r"^run again: pytest .*int:9", done.stdout, re.MULTILINE)) == 1
 
 
