@@ -113,7 +113,8 @@ def _refusal(program: Program, log: ServerLog, title: str, number: int | None) -
     owner = "the CPU there" if emulator else cpu_name()
     uses = f"it uses {families}," if families else "it ends with SIGILL at an instruction"
     by = f": llama-harness get sdist:b{number}" if number else ""
-    instead = "" if number == _RUNS_ANYWHERE else f"take wheel:0.{_RUNS_ANYWHERE}.0, or "
+    may_help = number != _RUNS_ANYWHERE and "avx2" in has  # which that wheel needs itself
+    instead = f"take wheel:0.{_RUNS_ANYWHERE}.0, or " if may_help else ""
     return DoesNotRun(
         f"{title} does not run on this CPU{emulator}: {uses} which {owner} does not have",
         hint=f"{instead}build it on this machine{by}",
